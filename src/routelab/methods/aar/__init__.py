@@ -1,0 +1,1 @@
+"""Attention-aware routing (arXiv 2609.20974)."""

@@ -1,0 +1,120 @@
+"""Attach methods to a model, list them, and take them off again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from torch import nn
+
+from routelab.errors import ConflictError, HostError, MatchError
+from routelab.hosts.aux_loss import guard_aux_loss
+from routelab.hosts.locate import Host, locate
+from routelab.hosts.packing import guard_packing
+from routelab.methods.base import Method
+from routelab.methods.registry import method_class
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+Model = TypeVar("Model", bound="PreTrainedModel")
+
+logger = logging.getLogger("routelab")
+_STATE = "_routelab"
+
+
+@dataclass
+class _Attachment:
+    """What Routelab keeps on a model: its methods, and what the model was before the first of them."""
+
+    host: Host
+    trainable_before: list[tuple[nn.Parameter, bool]]
+    remove_guards: tuple[Callable[[], None], ...]
+    methods: list[Method] = field(default_factory=list)
+
+
+def attach(model: Model, config: Any, *, tokenizer: Any = None) -> Model:
+    """Put one routing method on a model, in place, and return the model.
+
+    From then on exactly the parameters of the attached methods require gradients; :func:`detach` restores the flags.
+    What was matched is logged on the ``routelab`` logger and is ``attached(model)[-1].summary()``.
+
+    Args:
+        model: a transformers causal language model of a supported family.
+        config: the method's configuration, for example ``AARConfig(layers="9-15", window=40)``.
+        tokenizer: for methods that read text.
+
+    Raises:
+        HostError: unknown or unsupported family, or a host this method cannot work on.
+        LayerError: the configuration names layers that do not exist or cannot be used.
+        ConflictError: an attached method already claims one of the same parts.
+        MatchError: the method matched nothing.
+    """
+    kind = method_class(config)
+    state: _Attachment | None = getattr(model, _STATE, None)
+    host = locate(model) if state is None else state.host
+    method = kind(host, config)
+    for other in [] if state is None else state.methods:
+        common = sorted(method.claims & other.claims)
+        if common:
+            raise ConflictError(
+                f"{method.name!r} cannot join {other.name!r} on this model: both claim {', '.join(common[:3])}"
+                f"{' and more' if len(common) > 3 else ''}; detach first"
+            )
+    flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    try:
+        method.place()
+    except BaseException:
+        method.remove()
+        raise
+    summary = method.summary()
+    if not summary.modules or not summary.trainable_parameters:
+        method.remove()
+        raise MatchError(f"{method.name!r} matched nothing in this {host.model_type!r} host")
+    if state is None:
+        state = _Attachment(host, flags, (guard_aux_loss(host), guard_packing(host)))
+        setattr(model, _STATE, state)
+    state.methods.append(method)
+    trainable = {id(parameter) for each in state.methods for parameter in each.parameters()}
+    for parameter in model.parameters():
+        parameter.requires_grad_(id(parameter) in trainable)
+    logger.info("attached %s", summary)
+    return model
+
+
+def attached(model: PreTrainedModel) -> list[Method]:
+    """Return the methods on a model, in the order they were attached."""
+    state: _Attachment | None = getattr(model, _STATE, None)
+    return [] if state is None else list(state.methods)
+
+
+def attached_host(model: PreTrainedModel) -> Host:
+    """Return the located host of a model that has a method attached.
+
+    Raises:
+        HostError: nothing is attached.
+    """
+    state: _Attachment | None = getattr(model, _STATE, None)
+    if state is None:
+        raise HostError("no routing method is attached to this model; call routelab.attach first")
+    return state.host
+
+
+def detach(model: Model) -> Model:
+    """Take every method off a model and return it: its own modules, weights, flags and bit-identical logits are back.
+
+    Raises:
+        HostError: nothing is attached.
+    """
+    attached_host(model)
+    state: _Attachment = getattr(model, _STATE)
+    for method in reversed(state.methods):
+        method.remove()
+    for remove in state.remove_guards:
+        remove()
+    for parameter, trainable in state.trainable_before:
+        parameter.requires_grad_(trainable)
+    delattr(model, _STATE)
+    return model

@@ -1,0 +1,1 @@
+"""Routing-only fine-tuning."""

@@ -1,0 +1,141 @@
+"""Save what differs from the host, and load it back: JSON and safetensors only, nothing is unpickled."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from routelab._version import __version__
+from routelab.errors import CheckpointError, closest
+from routelab.hosts.locate import locate
+from routelab.methods.attachment import attach, attached, attached_host
+from routelab.methods.base_config import config_from
+from routelab.methods.registry import METHODS, config_class
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel
+
+FORMAT = 1
+ROUTING_JSON = "routing.json"
+ROUTING_TENSORS = "routing.safetensors"
+
+
+def save(model: PreTrainedModel, path: str | os.PathLike[str]) -> Path:
+    """Write the attached methods of a model to a directory: ``routing.json`` and ``routing.safetensors``.
+
+    The JSON holds each method's configuration, the host's name and the numbers that the tensors depend on, and the
+    SHA-256 of the tensor file. Both files are written under temporary names and renamed.
+
+    Raises:
+        HostError: nothing is attached.
+    """
+    host, folder = attached_host(model), Path(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {
+        f"{method.name}.{name}": tensor.contiguous()
+        for method in attached(model)
+        for name, tensor in method.state_dict().items()
+    }
+    partial_tensors = folder / f"{ROUTING_TENSORS}.partial"
+    save_file(tensors, partial_tensors, metadata={"format": "pt"})
+    description = {
+        "format": FORMAT,
+        "routelab": __version__,
+        "host": {"name": model.config.name_or_path, **host.fingerprint()},
+        "methods": [{"name": method.name, "config": asdict(method.config)} for method in attached(model)],
+        "sha256": _sha256(partial_tensors),
+    }
+    partial_json = folder / f"{ROUTING_JSON}.partial"
+    partial_json.write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+    os.replace(partial_tensors, folder / ROUTING_TENSORS)
+    os.replace(partial_json, folder / ROUTING_JSON)
+    return folder
+
+
+def load(path: str | os.PathLike[str], model: PreTrainedModel | None = None) -> PreTrainedModel:
+    """Attach the methods saved in a directory and load their tensors; return the model.
+
+    Args:
+        path: a directory written by :func:`save`.
+        model: the host. Without it, the host named in ``routing.json`` is loaded with ``routelab.load_host``.
+
+    Raises:
+        CheckpointError: a file is missing, damaged, of a newer format, or saved from a host of another shape.
+        HostError: the named host cannot be loaded.
+    """
+    folder = Path(path)
+    description = _read_description(folder)
+    tensors = _read_tensors(folder, description["sha256"])
+    if model is None:
+        from routelab.hosts.loading import load_host
+
+        model, _ = load_host(description["host"]["name"])
+    own, saved = locate(model).fingerprint(), description["host"]
+    for key, value in own.items():
+        if saved.get(key) != value:
+            raise CheckpointError(
+                f"{folder} was saved from a host with {key} {saved.get(key)!r}, this one has {value!r}"
+            )
+    for entry in description["methods"]:
+        name = entry["name"]
+        attach(
+            model,
+            config_from(config_class(name), entry["config"], f"{folder / ROUTING_JSON}, method {name!r}"),
+        )
+        prefix = f"{name}."
+        state = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+        attached(model)[-1].load_state_dict(state)
+    return model
+
+
+def _read_description(folder: Path) -> dict[str, Any]:
+    file = folder / ROUTING_JSON
+    try:
+        description = json.loads(file.read_text(encoding="utf-8"))
+        known = (
+            description["format"],
+            description["host"]["name"],
+            description["methods"],
+            description["sha256"],
+        )
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            f"{folder} holds no {ROUTING_JSON}; is it a directory written by routelab.save?"
+        ) from error
+    except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{file} is damaged: {error!r}") from error
+    if known[0] > FORMAT:
+        raise CheckpointError(
+            f"{file} has format {known[0]}, written by routelab {description.get('routelab')}; this version reads "
+            f"up to {FORMAT}: upgrade routelab"
+        )
+    for entry in known[2]:
+        if entry["name"] not in METHODS:
+            raise CheckpointError(f"{file} names the unknown method {entry['name']!r}{closest(entry['name'], METHODS)}")
+    return dict(description)
+
+
+def _read_tensors(folder: Path, digest: str) -> dict[str, Tensor]:
+    file = folder / ROUTING_TENSORS
+    if not file.is_file():
+        raise CheckpointError(f"{folder} holds no {ROUTING_TENSORS}")
+    if _sha256(file) != digest:
+        raise CheckpointError(f"{file} is damaged or truncated: its SHA-256 is not the one in {ROUTING_JSON}")
+    try:
+        with safe_open(file, framework="pt") as opened:
+            return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a dict)
+    except SafetensorError as error:
+        raise CheckpointError(f"{file} is no valid safetensors file: {error}") from error
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,122 @@
+"""Tiny random hosts of every supported family, shared by the tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import (
+    MixtralConfig,
+    MixtralForCausalLM,
+    OlmoeConfig,
+    OlmoeForCausalLM,
+    PreTrainedModel,
+    Qwen2MoeConfig,
+    Qwen2MoeForCausalLM,
+    Qwen3_5MoeForCausalLM,
+    Qwen3_5MoeTextConfig,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+)
+
+COMMON = {
+    "vocab_size": 61,
+    "hidden_size": 32,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "initializer_range": 0.2,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "tie_word_embeddings": False,
+}
+
+HOSTS: dict[str, Callable[..., PreTrainedModel]] = {
+    "olmoe": lambda **kw: OlmoeForCausalLM(
+        OlmoeConfig(**{**COMMON, "intermediate_size": 24, "num_experts": 8, "num_experts_per_tok": 3, **kw})
+    ),
+    "qwen2_moe": lambda **kw: Qwen2MoeForCausalLM(
+        Qwen2MoeConfig(
+            **{
+                **COMMON,
+                "intermediate_size": 48,
+                "moe_intermediate_size": 24,
+                "shared_expert_intermediate_size": 24,
+                "num_experts": 8,
+                "num_experts_per_tok": 3,
+                **kw,
+            }
+        )
+    ),
+    "qwen3_moe": lambda **kw: Qwen3MoeForCausalLM(
+        Qwen3MoeConfig(
+            **{
+                **COMMON,
+                "head_dim": 8,
+                "intermediate_size": 48,
+                "moe_intermediate_size": 24,
+                "num_experts": 8,
+                "num_experts_per_tok": 3,
+                "norm_topk_prob": True,
+                **kw,
+            }
+        )
+    ),
+    "qwen3_5_moe_text": lambda **kw: Qwen3_5MoeForCausalLM(
+        Qwen3_5MoeTextConfig(
+            **{
+                **COMMON,
+                "head_dim": 8,
+                "moe_intermediate_size": 24,
+                "shared_expert_intermediate_size": 24,
+                "num_experts": 8,
+                "num_experts_per_tok": 3,
+                "linear_key_head_dim": 8,
+                "linear_value_head_dim": 8,
+                "linear_num_key_heads": 2,
+                "linear_num_value_heads": 4,
+                "layer_types": ["linear_attention", "full_attention"] * 2,
+                **kw,
+            }
+        )
+    ),
+    "mixtral": lambda **kw: MixtralForCausalLM(
+        MixtralConfig(**{**COMMON, "intermediate_size": 24, "num_local_experts": 8, "num_experts_per_tok": 3, **kw})
+    ),
+}
+
+
+@pytest.fixture
+def make_host() -> Callable[..., PreTrainedModel]:
+    """Factory ``make_host(family, seed=0, **config)``: a tiny random host in eval mode, float32."""
+
+    def make(family: str, seed: int = 0, **config: object) -> PreTrainedModel:
+        torch.manual_seed(seed)
+        model = HOSTS[family](**config)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if name.endswith("gate.weight"):
+                    parameter.normal_(std=0.5)
+        return model.eval()
+
+    return make
+
+
+@pytest.fixture(params=sorted(HOSTS))
+def family(request: pytest.FixtureRequest) -> str:
+    """Every supported family in turn."""
+    return str(request.param)
+
+
+@pytest.fixture
+def data_root() -> Path:
+    """The directory of real data; tests that need it are skipped where it is absent."""
+    root = os.environ.get("ROUTELAB_DATA")
+    if not root or not Path(root).is_dir():
+        pytest.skip("ROUTELAB_DATA does not name a directory of data files")
+    return Path(root)
