@@ -1,0 +1,95 @@
+"""Refusals before the first step, each with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from routelab.errors import HostError, TrainingError
+from routelab.hosts.locate import FAMILIES, locate
+from routelab.hosts.routing import require_router_gradient
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+_PROBE = 6
+
+
+def check_router_gradient(model: PreTrainedModel) -> None:
+    """Refuse a host whose routers get no gradient: top-1 with renormalised top-k probabilities.
+
+    Raises:
+        TrainingError: the host is of that kind.
+    """
+    if model.config.model_type in FAMILIES:
+        try:
+            require_router_gradient(locate(model))
+        except HostError as error:
+            raise TrainingError(str(error)) from error
+
+
+def check_packing(model: PreTrainedModel) -> None:
+    """Refuse packing unless packed documents cannot see each other in this very model.
+
+    Families with linear attention are refused by name. For the rest the model is asked: three documents go through it
+    in one row, and the gradient of the outputs of the second in the inputs of the other two must be exactly zero.
+
+    Raises:
+        TrainingError: documents of one row see each other.
+    """
+    family = FAMILIES.get(model.config.model_type)
+    if family is not None and not family.packing:
+        raise TrainingError(
+            f"packing is refused on {model.config.model_type!r}: its linear-attention layers carry state from one "
+            "packed document into the next; set packing to false"
+        )
+    leak = packing_leak(model)
+    if leak > 0:
+        raise TrainingError(
+            f"packing is refused on this {model.config.model_type!r} model: packed documents see each other (gradient "
+            f"{leak:.2g} between two of them) under attention {model.config._attn_implementation!r}; set packing to "
+            "false, or load the host with attn_implementation='sdpa'"
+        )
+
+
+def packing_leak(model: PreTrainedModel) -> float:
+    """Return the largest gradient of the second of three packed documents in the inputs of the others.
+
+    Softmax gives a masked pair a probability of exactly zero, so isolation shows as an exact zero in any precision.
+    """
+    embedded: list[Tensor] = []
+
+    def watch(module: nn.Module, args: tuple[object, ...], output: Tensor) -> Tensor:
+        embedded.append(output.detach().requires_grad_())
+        return embedded[-1]
+
+    was_training = model.training
+    handle = model.get_input_embeddings().register_forward_hook(watch)
+    ids = torch.arange(3 * _PROBE, device=model.device)[None] % model.config.get_text_config().vocab_size
+    positions = torch.arange(_PROBE, device=model.device).repeat(3)[None]
+    try:
+        with torch.enable_grad():
+            output = model.eval()(input_ids=ids, position_ids=positions, use_cache=False)
+            second = output.logits[:, _PROBE : 2 * _PROBE]
+            gradient = torch.autograd.grad((second.float() ** 2).sum(), embedded[0])[0]
+    finally:
+        handle.remove()
+        model.train(was_training)
+    outside = torch.cat((gradient[:, :_PROBE], gradient[:, 2 * _PROBE :]), dim=1)
+    return float(outside.abs().max())
+
+
+def check_gradients(trainable: Mapping[str, nn.Parameter]) -> None:
+    """Refuse to go on when, after a backward pass, a trainable tensor has no gradient or none has any.
+
+    Raises:
+        TrainingError: the loss does not depend on a tensor that was to be trained.
+    """
+    without = [name for name, parameter in trainable.items() if parameter.grad is None]
+    if without:
+        raise TrainingError(f"the loss does not depend on {len(without)} trainable tensors: {', '.join(without[:5])}")
+    if not any(parameter.grad.any() for parameter in trainable.values() if parameter.grad is not None):
+        raise TrainingError("the gradient of every trainable tensor is exactly zero: nothing would be learned")
