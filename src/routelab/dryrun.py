@@ -1,0 +1,222 @@
+"""Check a recipe without weights and without training: parameters, memory, data, steps.
+
+The host is built on the meta device, from its own configuration where that is at hand and else from ``host.config``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+import routelab
+from routelab.corpus import is_hub_name, training_rows
+from routelab.errors import RecipeError
+from routelab.hosts.minis import available, mini_path
+from routelab.recipe import DataSpec, Recipe, host_config_path
+from routelab.report.tables import Table
+from routelab.rundir import read_json
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class ArmCheck:
+    """One arm: what its methods matched, and the bytes that its training holds, roughly."""
+
+    name: str
+    methods: list[str]
+    new_parameters: int
+    trainable_parameters: int
+    optimizer_bytes: int
+
+
+@dataclass(frozen=True)
+class DataCheck:
+    """One source: the rows that are trained on (None: unknown), and what was found or has to be fetched."""
+
+    source: str
+    rows: int | None
+    found: str
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """Everything that could be checked. ``steps`` per arm and seed is None where it depends on data not at hand."""
+
+    name: str
+    host: str
+    host_from: str
+    family: str
+    parameters: int
+    weight_bytes: int
+    activation_bytes: int
+    arms: list[ArmCheck]
+    data: list[DataCheck]
+    steps: int | None
+    steps_from: str
+    runs: int
+
+
+def dry_run(recipe: Recipe) -> DryRun:
+    """Check a recipe.
+
+    Raises ``RecipeError``, ``HostError``, ``LayerError``, ``ConfigError`` or ``DataError`` for what would stop the run.
+    """
+    data = [_check_data(spec) for spec in recipe.data]
+    config, origin = _host_config(recipe)
+    model = _meta_model(config, recipe)
+    dtype = next(model.parameters()).dtype
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    arms = [_check_arm(model, recipe, arm, dtype) for arm in recipe.arms]
+    steps, steps_from = _steps(recipe, data)
+    return DryRun(
+        name=recipe.name,
+        host=recipe.host.name,
+        host_from=origin,
+        family=str(config.model_type),
+        parameters=parameters,
+        weight_bytes=parameters * dtype.itemsize,
+        activation_bytes=_activation_bytes(config, recipe, dtype),
+        arms=arms,
+        data=data,
+        steps=steps,
+        steps_from=steps_from,
+        runs=len(recipe.arms) * len(recipe.seeds),
+    )
+
+
+def _host_config(recipe: Recipe) -> tuple[PreTrainedConfig, str]:
+    from transformers import AutoConfig
+
+    name, trust = recipe.host.name, recipe.host.trust_remote_code
+    if name in available():
+        return AutoConfig.from_pretrained(mini_path(name)), "the shipped mini"
+    if Path(name).is_dir():
+        return AutoConfig.from_pretrained(name, trust_remote_code=trust), f"the directory {name}"
+    if recipe.host.config is not None:
+        path = host_config_path(recipe.host.config)
+        values = read_json(path)
+        return AutoConfig.for_model(
+            values.pop("model_type"), **values
+        ), f"host.config {path.name}; weights not looked for"
+    try:
+        config = AutoConfig.from_pretrained(name, local_files_only=True, trust_remote_code=trust)
+    except OSError as error:
+        raise RecipeError(
+            f"host.name: {name!r} is no shipped mini ({', '.join(available()) or 'none'}), no directory, and no "
+            "hub model that was fetched before; name its directory, or give host.config for --dry-run"
+        ) from error
+    return config, "the hub's local cache"
+
+
+def _meta_model(config: PreTrainedConfig, recipe: Recipe) -> PreTrainedModel:
+    from transformers import AutoModelForCausalLM
+
+    dtype = getattr(torch, recipe.host.dtype) if recipe.host.dtype else config.dtype or torch.float32
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config, dtype=dtype)
+
+
+def _check_arm(model: PreTrainedModel, recipe: Recipe, arm: str, dtype: torch.dtype) -> ArmCheck:
+    for spec in recipe.arms[arm]:
+        routelab.attach(model, spec.config)
+    summaries = [method.summary() for method in routelab.attached(model)]
+    # AdamW keeps two float32 moments, the gradient, and a float32 copy of what is trained in fewer bits.
+    seen = {id(p): p for method in routelab.attached(model) for p in method.parameters()}
+    optimizer = sum(p.numel() * (8 + p.itemsize + (4 if p.itemsize < 4 else 0)) for p in seen.values())
+    check = ArmCheck(
+        name=arm,
+        methods=[str(summary) for summary in summaries],
+        new_parameters=sum(summary.new_parameters for summary in summaries),
+        trainable_parameters=sum(parameter.numel() for parameter in seen.values()),
+        optimizer_bytes=optimizer,
+    )
+    if recipe.arms[arm]:
+        routelab.detach(model)
+    return check
+
+
+def _activation_bytes(config: PreTrainedConfig, recipe: Recipe, dtype: torch.dtype) -> int:
+    """Estimate what one forward and backward pass keeps: a rough figure, within a factor of two or so.
+
+    Per token and layer about ten vectors of the hidden size and three of the expert size per chosen expert; with
+    checkpointing one hidden vector per layer and one layer's worth; plus the logits and their gradient in float32.
+    """
+    tokens = recipe.train.batch_size * recipe.train.max_length
+    hidden, layers = config.hidden_size, config.num_hidden_layers
+    inner = getattr(config, "moe_intermediate_size", None) or config.intermediate_size
+    layer = 10 * hidden + 3 * config.num_experts_per_tok * inner
+    kept = layers * hidden + layer if recipe.train.gradient_checkpointing else layers * layer
+    return tokens * (kept * dtype.itemsize + 2 * 4 * int(config.vocab_size))
+
+
+def _check_data(spec: DataSpec) -> DataCheck:
+    if is_hub_name(spec):
+        rows = None if spec.expected_rows is None else spec.kept(spec.expected_rows)
+        return DataCheck(spec.source, rows, f"not read: a run fetches {spec.source} from the hub")
+    rows = len(training_rows(spec))
+    return DataCheck(spec.source, rows, "found")
+
+
+def _steps(recipe: Recipe, data: list[DataCheck]) -> tuple[int | None, str]:
+    train = recipe.train
+    if train.steps is not None:
+        return train.steps, "train.steps"
+    if train.tokens is not None:
+        fewest = math.ceil(train.tokens / (train.batch_size * train.grad_accum * train.max_length))
+        return fewest, f"at least: {train.tokens:,} tokens in rows of up to {train.max_length}"
+    if any(check.rows is None for check in data):
+        return None, "unknown until the data is fetched; expected_rows would say"
+    rows = sum(check.rows or 0 for check in data)
+    epochs = train.epochs or 1
+    per_step = train.batch_size * train.grad_accum
+    rough = ", fewer if rows are packed" if train.packing else ""
+    return math.ceil(rows * epochs / per_step), f"{rows:,} rows × {epochs} epochs, {per_step:,} rows a step{rough}"
+
+
+def human_bytes(count: int) -> str:
+    """Return a number of bytes in GiB or MiB."""
+    return f"{count / GIB:.1f} GiB" if count >= GIB else f"{count / 2**20:.1f} MiB"
+
+
+def arm_table(check: DryRun) -> Table:
+    """Return what each arm matched and trains."""
+    rows = [
+        [
+            arm.name,
+            f"{arm.new_parameters:,}",
+            f"{arm.trainable_parameters:,}",
+            human_bytes(arm.optimizer_bytes),
+            "; ".join(arm.methods),
+        ]
+        for arm in check.arms
+    ]
+    columns = ["arm", "new parameters", "trained parameters", "optimizer state", "matched"]
+    return Table("Arms", columns, rows, text=frozenset({"matched"}))
+
+
+def facts(check: DryRun) -> list[tuple[str, str]]:
+    """Return the rest of the check as names and texts."""
+    largest = max(arm.optimizer_bytes for arm in check.arms)
+    total = check.weight_bytes + check.activation_bytes + largest
+    return [
+        ("host", f"{check.host} ({check.family}, {check.parameters:,} parameters), from {check.host_from}"),
+        ("weights", human_bytes(check.weight_bytes)),
+        ("optimizer state", f"{human_bytes(largest)} for the largest arm"),
+        ("activations", f"{human_bytes(check.activation_bytes)}, roughly"),
+        ("memory in all", f"{human_bytes(total)}, roughly"),
+        ("trainings", str(check.runs)),
+        ("steps each", f"{'unknown' if check.steps is None else f'{check.steps:,}'} ({check.steps_from})"),
+        *((f"data {item.source}", f"{_rows_text(item.rows)}; {item.found}") for item in check.data),
+    ]
+
+
+def _rows_text(rows: int | None) -> str:
+    return "rows unknown" if rows is None else f"{rows:,} rows"

@@ -1,0 +1,136 @@
+"""Results, traces and lists on a terminal, with rich."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from routelab.report.tables import VERDICTS, Results, Table, claim, headline_comparison, reading, tables
+from routelab.report.theme import metric_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def print_results(console: Console, results: Results) -> None:
+    """Print the claim, the verdict with its interval, and every table."""
+    console.print()
+    console.print(Text(claim(results), style="bold"))
+    comparison = headline_comparison(results)
+    if comparison is not None:
+        task = next(task for task in results["tasks"] if task["task"] == comparison["task"])
+        metric = metric_of(task)
+        interval = f"95% interval {metric.interval(comparison['low'], comparison['high'])}"
+        console.print(
+            Text(f"{metric.difference(comparison['difference'])}, {interval}: {VERDICTS[comparison['verdict']]}")
+        )
+        console.print(Text(reading(results, comparison), style="dim"))
+    for table in tables(results):
+        console.print()
+        print_table(console, table)
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Print one table: words to the left, numbers to the right."""
+    drawn = _table(table.title)
+    for i, column in enumerate(table.columns):
+        left = i == 0 or column in table.text
+        drawn.add_column(column, justify="left" if left else "right", style="bold" if i == 0 else None)
+    for row in table.rows:
+        drawn.add_row(*map(Text, row))
+    console.print(drawn)
+    if table.note:
+        console.print(Text(table.note, style="dim"))
+
+
+def print_pairs(console: Console, title: str, pairs: Iterable[tuple[str, str]]) -> None:
+    """Print names with a value each."""
+    drawn = _table(title)
+    drawn.show_header = False
+    drawn.add_column(style="bold", no_wrap=True)
+    drawn.add_column(overflow="fold")
+    for name, value in pairs:
+        drawn.add_row(Text(name), Text(value))
+    console.print(drawn)
+
+
+def print_summary(console: Console, who: str, summary: Mapping[str, Any]) -> None:
+    """Print one evaluation: the number first, then what it is made of."""
+    metric = metric_of(summary)
+    value = summary[summary["metric"]]
+    console.print(Text(f"{who} on {summary['task']}: {metric.label} {metric.show(value)}", style="bold"))
+    facts = [("examples", str(summary["n"]))]
+    if "length" in summary:
+        answers = summary["n"] * summary["arguments"]["num_samples"]
+        for unit, spread in summary["length"].items():
+            text = f"mean {spread['mean']:.1f}, median {spread['median']:.0f}, 99th percentile {spread['p99']:.0f}"
+            facts.append((f"{unit} per answer", text))
+        facts.append(("cut off", f"{summary['truncated']} of {answers}"))
+        facts.append(("without an answer", f"{summary['empty']} of {answers}"))
+        facts += [(f"pass@{k}", metric.show(share)) for k, share in summary["pass_at_k"].items() if k != "1"]
+    if "tokens" in summary:
+        facts.append(("tokens scored", f"{summary['tokens']:,}"))
+    facts.append(("seconds", f"{summary['seconds']:.1f}"))
+    arguments = ", ".join(f"{key} {value}" for key, value in summary["arguments"].items())
+    print_pairs(console, "", [*facts, ("settings", arguments), ("data SHA-256", summary["data_sha256"])])
+
+
+def print_trace(console: Console, traced: Mapping[str, Any]) -> None:
+    """Print a trace: one table per layer, one row per token."""
+    for method in traced["methods"]:
+        console.print(Text(method, style="dim"))
+    by_layer: dict[int, list[Mapping[str, Any]]] = {layer: [] for layer in traced["layers"]}
+    for step in traced["steps"]:
+        by_layer[step["layer"]].append(step)
+    for layer, steps in by_layer.items():
+        views = list(steps[0]["gates"])
+        drawn = _table(f"layer {layer}")
+        drawn.add_column("", justify="right", style="dim")
+        drawn.add_column("token", style="bold", no_wrap=True)
+        drawn.add_column("experts and weights", overflow="fold")
+        for view in views:
+            drawn.add_column(f"gate, {view}", justify="right")
+        drawn.add_column("on first token", justify="right", no_wrap=True)
+        for step in steps:
+            chosen = zip(step["experts"], step["weights"], strict=True)
+            drawn.add_row(
+                str(step["position"]),
+                Text(step["token"].replace("\n", "⏎")),
+                _experts(chosen),
+                *(f"{step['gates'][view]:.3f}" for view in views),
+                _bar(step["first_token"]),
+            )
+        console.print(drawn)
+        console.print()
+
+
+def _experts(chosen: Iterable[tuple[int, float]]) -> Text:
+    text = Text()
+    for expert, weight in chosen:
+        # No-break spaces keep an expert and its weight on one line.
+        text.append(f"{expert}\u00a0", style="bold" if weight >= 0.25 else "")
+        text.append(f"{weight:.2f}".removeprefix("0"), style="dim").append("  ")
+    return text
+
+
+def _bar(share: float | None) -> Text:
+    if share is None:
+        return Text("–")
+    return Text("█" * round(6 * share), style="blue").append(f" {share:.2f}", style="default")
+
+
+def _table(title: str) -> RichTable:
+    return RichTable(
+        title=Text(title) if title else None,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
+
+
+__all__: Sequence[str] = ["print_pairs", "print_results", "print_table", "print_trace"]

@@ -1,0 +1,181 @@
+"""The stages of a recipe, in order: train all arms and seeds, evaluate, record chosen experts, compare, report.
+
+What is evaluated is what was saved: every stage starts from the host as loaded and puts the saved routing on it. A
+stage whose summary is in the run directory is not run again; a training that was cut off goes on from its checkpoint.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+import routelab
+from routelab.corpus import training_rows
+from routelab.evaluate.evaluation import evaluate
+from routelab.evaluate.prompts import render
+from routelab.evaluate.tasks import Task, get_task
+from routelab.hosts.minis import available, mini_path
+from routelab.manifest import Manifest, folder_hashes, rows_hash
+from routelab.recipe import HostSpec, MethodSpec, Recipe, TaskSpec
+from routelab.report.html import report_run
+from routelab.results import collect
+from routelab.rundir import BASE, RunDirectory, read_jsonl, write_json
+from routelab.study.experts import chosen_experts
+from routelab.train import train
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+HELD_OUT = 24
+"""Number of held-out texts on which chosen experts are recorded."""
+
+Rows = Sequence[Mapping[str, Any]]
+Say = Callable[[str], None]
+
+
+def run_recipe(recipe: Recipe, run: RunDirectory, *, command: str, say: Say = lambda text: None) -> dict[str, Any]:
+    """Run every stage that the run directory does not hold yet and return what ``results.json`` holds."""
+    manifest = Manifest(run, recipe, command)
+    for name, digest in _host_hashes(recipe.host).items():
+        manifest.record("host", name, digest)
+    pairs = [(arm, seed) for arm in recipe.arms for seed in recipe.seeds]
+    _measure(recipe, run, BASE, None, manifest, say)
+    missing = [pair for pair in pairs if not run.trained(*pair).is_file()]
+    rows = _training_rows(recipe, manifest) if missing else []
+    for arm, seed in missing:
+        say(f"training {arm}, seed {seed}")
+        with manifest.stage("train", arm=arm, seed=seed):
+            _train(recipe, run, arm, seed, rows)
+    run.write_metrics(pairs)
+    for arm, seed in pairs:
+        _measure(recipe, run, arm, seed, manifest, say)
+    write_json(run.results, collect(recipe, run))
+    manifest.close()
+    results, _ = report_run(run.path)
+    return results
+
+
+def load(host: HostSpec) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load a recipe's host onto the accelerator, if there is one."""
+    dtype = None if host.dtype is None else getattr(torch, host.dtype)
+    model, tokenizer = routelab.load_host(host.name, dtype=dtype, trust_remote_code=host.trust_remote_code)
+    return model.to("cuda" if torch.cuda.is_available() else "cpu").eval(), tokenizer
+
+
+def with_seed(spec: MethodSpec, seed: int) -> Any:
+    """Return the method's configuration, drawn from the run's seed where the method draws anything at random."""
+    names = {field.name for field in dataclasses.fields(spec.config)}
+    return dataclasses.replace(spec.config, seed=seed) if "seed" in names else spec.config
+
+
+def _host_hashes(host: HostSpec) -> dict[str, str]:
+    folder = mini_path(host.name) if host.name in available() else Path(host.name)
+    return folder_hashes(folder) if folder.is_dir() else {}
+
+
+def _training_rows(recipe: Recipe, manifest: Manifest) -> Rows:
+    rows: list[Mapping[str, Any]] = []
+    for spec in recipe.data:
+        part = training_rows(spec)
+        name = spec.source if spec.split is None else f"{spec.source} ({spec.split})"
+        manifest.record("data", name, {"rows": len(part), "sha256": rows_hash(part)})
+        rows += part
+    return rows
+
+
+def _train(recipe: Recipe, run: RunDirectory, arm: str, seed: int, rows: Rows) -> None:
+    model, tokenizer = load(recipe.host)
+    for spec in recipe.arms[arm]:
+        routelab.attach(model, with_seed(spec, seed), tokenizer=tokenizer)
+    summaries = [method.summary() for method in routelab.attached(model)]
+    folder = run.checkpoints(arm, seed)
+    result = train(model, tokenizer, rows, recipe.train, seed=seed, output_dir=folder, resume=True)
+    routelab.save(model, run.routing(arm, seed))
+    summary = {
+        "methods": [dataclasses.asdict(each) for each in summaries],
+        "new_parameters": sum(each.new_parameters for each in summaries),
+        "trainable_parameters": result.trained,
+        "train": dataclasses.asdict(result),
+    }
+    write_json(run.trained(arm, seed), summary)
+
+
+def _measure(recipe: Recipe, run: RunDirectory, arm: str, seed: int | None, manifest: Manifest, say: Say) -> None:
+    """Run the evaluations and the expert recording of one arm and seed, or of the host itself (``seed`` None)."""
+    tasks = [spec for spec in recipe.evaluate if not run.scored(arm, seed, spec.task).is_file()]
+    experts = not run.chosen(arm, seed).is_file()
+    if not tasks and not experts:
+        return
+    model, tokenizer = load(recipe.host)
+    if seed is None:
+        facts = {"family": model.config.model_type, "parameters": sum(p.numel() for p in model.parameters())}
+        write_json(run.records(arm, seed) / "host.json", facts)
+    else:
+        routelab.load(run.routing(arm, seed), model)
+    name = "the host" if seed is None else f"{arm}, seed {seed}"
+    for spec in tasks:
+        say(f"evaluating {name} on {spec.task}")
+        with manifest.stage("evaluate", arm=arm, seed=seed, task=spec.task):
+            _evaluate(run, model, tokenizer, spec, arm, seed)
+    if experts:
+        with manifest.stage("experts", arm=arm, seed=seed):
+            _record_experts(recipe.evaluate[0], run, model, tokenizer, arm, seed)
+
+
+def _evaluate(
+    run: RunDirectory,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    spec: TaskSpec,
+    arm: str,
+    seed: int | None,
+) -> None:
+    summary = run.scored(arm, seed, spec.task)
+    result = evaluate(
+        model,
+        tokenizer,
+        spec.task,
+        limit=spec.limit,
+        batch_size=spec.batch_size,
+        max_new_tokens=spec.max_new_tokens,
+        num_samples=spec.num_samples,
+        temperature=spec.temperature,
+        records_path=summary.with_suffix(".jsonl"),
+        options=spec.options,
+    )
+    write_json(summary, result)
+
+
+def _record_experts(
+    spec: TaskSpec,
+    run: RunDirectory,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    arm: str,
+    seed: int | None,
+) -> None:
+    texts = _held_out(get_task(spec.task, limit=spec.limit, **spec.options), run, tokenizer)
+    sequences = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+    experts, layers = chosen_experts(model, sequences)
+    path = run.chosen(arm, seed)
+    temporary = path.with_name(f"{path.stem}.tmp.npz")
+    np.savez_compressed(temporary, experts=experts, layers=np.array(layers))
+    os.replace(temporary, path)
+
+
+def _held_out(task: Task, run: RunDirectory, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """Return the first held-out texts of a task, the same for every arm: where it has answers, the host's own."""
+    examples = task.examples[:HELD_OUT]
+    if task.kind == "loss":
+        return [str(tokenizer.apply_chat_template(example["messages"], tokenize=False)) for example in examples]
+    if task.kind == "choice":
+        return [render(tokenizer, each["prompt"]) + each["choices"][each["gold"]] for each in examples]
+    records = read_jsonl(run.scored(BASE, None, task.name).with_suffix(".jsonl"))
+    first = {record["id"]: record for record in reversed(records)}
+    return [first[example["id"]]["prompt"] + first[example["id"]]["output"] for example in examples]

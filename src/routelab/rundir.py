@@ -1,0 +1,138 @@
+"""The run directory: where each output of a run lies, what is finished, and what may be continued.
+
+    recipe.yaml  manifest.json  metrics.jsonl  results.json  report.html  figures/
+    checkpoints/<arm>/seed-<s>/   routing/<arm>/seed-<s>/   records/<arm>/seed-<s>/<task>.jsonl
+    records/base/<task>.jsonl
+
+Every file is written under a temporary name and renamed, so a file that exists is whole. A stage is finished when its
+``.json`` summary exists; that file is written last.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from routelab.errors import RecipeError
+from routelab.recipe import Recipe, first_difference, recipe_values, recipe_yaml
+
+BASE = "base"
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """The paths below one run's folder."""
+
+    path: Path
+
+    @classmethod
+    def open(cls, path: Path, recipe: Recipe, *, resume: bool) -> RunDirectory:
+        """Create a run directory, or continue one.
+
+        Raises ``RecipeError`` when the directory exists and ``resume`` is False, when it is no run directory, and
+        when it holds a run of another recipe (naming the first key that differs).
+        """
+        run = cls(path)
+        if path.exists() and any(path.iterdir()):
+            if not run.recipe.is_file():
+                raise RecipeError(f"{path} exists and is not a run directory; choose another with --out")
+            if not resume:
+                raise RecipeError(f"{path} already holds a run; continue it with --resume or choose another with --out")
+            run._require_same(recipe)
+        else:
+            path.mkdir(parents=True, exist_ok=True)
+            write_text(run.recipe, recipe_yaml(recipe))
+        return run
+
+    @property
+    def recipe(self) -> Path:
+        return self.path / "recipe.yaml"
+
+    @property
+    def manifest(self) -> Path:
+        return self.path / "manifest.json"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def results(self) -> Path:
+        return self.path / "results.json"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.html"
+
+    @property
+    def figures(self) -> Path:
+        return self.path / "figures"
+
+    def routing(self, arm: str, seed: int) -> Path:
+        """Where the trained routing of one arm and seed is saved."""
+        return self.path / "routing" / arm / f"seed-{seed}"
+
+    def checkpoints(self, arm: str, seed: int) -> Path:
+        """Where the training of one arm and seed keeps what it needs to resume."""
+        return self.path / "checkpoints" / arm / f"seed-{seed}"
+
+    def records(self, arm: str, seed: int | None) -> Path:
+        """Where the records of one arm and seed lie; ``seed`` is None for the host itself."""
+        folder = self.path / "records" / arm
+        return folder if seed is None else folder / f"seed-{seed}"
+
+    def trained(self, arm: str, seed: int) -> Path:
+        """The summary of a finished training."""
+        return self.routing(arm, seed) / "train.json"
+
+    def scored(self, arm: str, seed: int | None, task: str) -> Path:
+        """The summary of a finished evaluation; its examples lie beside it with the suffix ``.jsonl``."""
+        return self.records(arm, seed) / f"{task}.json"
+
+    def chosen(self, arm: str, seed: int | None) -> Path:
+        """The experts chosen on held-out text."""
+        return self.records(arm, seed) / "experts.npz"
+
+    def write_metrics(self, pairs: Iterable[tuple[str, int]]) -> None:
+        """Gather the training logs of all finished trainings in ``metrics.jsonl``."""
+        rows = [
+            {"arm": arm, "seed": seed, **row}
+            for arm, seed in pairs
+            for row in read_json(self.trained(arm, seed))["train"]["history"]
+        ]
+        write_text(self.metrics, "".join(json.dumps(row) + "\n" for row in rows))
+
+    def _require_same(self, recipe: Recipe) -> None:
+        there = yaml.safe_load(self.recipe.read_text(encoding="utf-8"))
+        difference = first_difference(there, recipe_values(recipe))
+        if difference:
+            raise RecipeError(f"{self.path} holds a run of another recipe: {difference}; choose another with --out")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file through a temporary name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file through a temporary name; numbers that are not finite are refused."""
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Return the value of a JSON file."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a JSON Lines file."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]

@@ -1,0 +1,178 @@
+"""The commands: what they print, how they fail."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoTokenizer, OlmoeConfig, OlmoeForCausalLM
+from typer.testing import CliRunner
+
+import routelab
+from routelab import __version__
+from routelab.cli import _free, app
+from routelab.errors import RoutelabError
+from routelab.hosts.minis.loader import TOKENIZER
+
+run = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
+
+
+def call(*words: str) -> Any:
+    result = run.invoke(app, list(words))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("host")
+    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
+    torch.manual_seed(0)
+    config = OlmoeConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        num_experts=4,
+        num_experts_per_tok=2,
+        max_position_embeddings=512,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+    )
+    OlmoeForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def routing(host: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model, _ = routelab.load_host(str(host))
+    routelab.attach(model, routelab.AARConfig(layers=[1], window=4))
+    return routelab.save(model, tmp_path_factory.mktemp("routing"))
+
+
+def test_version() -> None:
+    assert call("--version").stdout.strip() == f"routelab {__version__}"
+
+
+def test_generate_prints_the_answer(host: Path, routing: Path) -> None:
+    words = ["generate", "Tom has 3 apples.", "--host", str(host), "--max-new-tokens", "4"]
+    plain = json.loads(call(*words, "--json").stdout)
+    assert plain["tokens"] <= 4
+    assert call(*words).stdout == plain["output"] + "\n"
+    assert "<|im_start|>user" in plain["prompt"]
+    routed = json.loads(call(*words, "--routing", str(routing), "--raw", "--json").stdout)
+    assert routed["prompt"] == "Tom has 3 apples."
+
+
+def test_trace_as_table_and_as_json(host: Path, routing: Path) -> None:
+    words = ["trace", "Tom has 3 apples.", "--host", str(host), "--routing", str(routing), "--raw"]
+    found = json.loads(call(*words, "--json").stdout)
+    assert found["layers"] == [0, 1]
+    assert {step["token"] for step in found["steps"]} >= {"Tom", "3"}
+    assert all(len(step["experts"]) == 2 and bool(step["gates"]) == (step["layer"] == 1) for step in found["steps"])
+    table = call(*words, "--layer", "1").stdout
+    assert "layer 1" in table
+    assert "gate, time" in table
+    assert "layer 0" not in table
+
+
+def test_evaluate_reports_and_records(host: Path, tmp_path: Path) -> None:
+    words = ["evaluate", "--host", str(host), "--task", "mini-arithmetic", "--limit", "3", "--max-new-tokens", "5"]
+    shown = call(*words, "--option", "steps=2", "--out", str(tmp_path / "out")).stdout
+    assert "on mini-arithmetic: accuracy 0.0%" in shown
+    summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
+    records = (tmp_path / "out/records.jsonl").read_text(encoding="utf-8").splitlines()
+    assert (summary["n"], len(records), summary["arguments"]["steps"]) == (3, 3, 2)
+    assert json.loads(call(*words, "--json").stdout)["accuracy"] == 0.0
+
+
+def test_recipes_lists_and_prints() -> None:
+    listed = call("recipes").stdout
+    assert "mini/aar" in listed
+    assert "paper/aar-qwen36" in listed
+    assert call("recipes", "mini/aar").stdout.startswith("# ")
+
+
+def test_dry_run_of_a_paper_recipe() -> None:
+    shown = call("run", "paper/aar-olmoe", "--dry-run").stdout
+    for said in (
+        "6,919,161,856 parameters",
+        "1,889,664",
+        "3,986,816",
+        "230 (234,836 rows × 1 epochs, 1,024 rows a step)",
+    ):
+        assert said in shown, said
+
+
+def test_doctor_says_why_not() -> None:
+    shown = call("doctor").stdout
+    assert f"{torch.__version__}" in shown
+    assert "window attention" in shown
+    assert "CUDA" in shown
+
+
+def test_report_draws_a_run_again(tmp_path: Path) -> None:
+    example = _example()
+    for name, value in (("results", example.example_results()), ("manifest", example.example_manifest())):
+        (tmp_path / f"{name}.json").write_text(json.dumps(value), encoding="utf-8")
+    lines = [json.dumps(row) for row in example.example_metrics()]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    shown = call("report", str(tmp_path)).stdout
+    assert "On mini-arithmetic, aar reaches 65.5% accuracy" in shown
+    assert (tmp_path / "report.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "mini/arr"], "did you mean 'mini/aar'?"),
+        (["run", "mini/aar", "--set", "trian.steps=1"], "unknown key 'trian'; did you mean 'train'?"),
+        (["generate", "hi", "--host", "mini-mo"], "did you mean 'mini-moe'?"),
+        (["generate", " "], "the prompt is empty"),
+        (["report", "."], "holds no results.json"),
+        (["evaluate", "--task", "gsm9k", "--limit", "1"], "did you mean 'gsm8k'?"),
+    ],
+)
+def test_errors_are_named(words: list[str], said: str) -> None:
+    with pytest.raises(RoutelabError) as caught:
+        call(*words)
+    assert said in str(caught.value)
+
+
+def test_an_error_is_one_line_and_exit_code_2() -> None:
+    command = [sys.executable, "-m", "routelab.cli", "run", "mini/arr[bold]"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("error: no recipe file and no shipped recipe is called 'mini/arr[bold]'")
+
+
+def test_demo_takes_the_next_free_name(tmp_path: Path) -> None:
+    assert _free(tmp_path / "demo") == tmp_path / "demo"
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo-2").mkdir()
+    assert _free(tmp_path / "demo") == tmp_path / "demo-3"
+
+
+def _example() -> ModuleType:
+    import importlib.util
+
+    path = Path(__file__).parent / "report" / "example.py"
+    spec = importlib.util.spec_from_file_location("report_example", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
