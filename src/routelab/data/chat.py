@@ -23,8 +23,8 @@ def strip_calculator(answer: str) -> str:
 def to_messages(rows: Sequence[Row], source: str) -> list[Row]:
     """Turn ``rows`` of a known ``source`` into ``{"id", "messages": [{"role", "content"}, …]}``, in order.
 
-    Sources: ``arithmetic``, ``facts``, ``paragraphs`` (mini-world), ``gsm8k``, ``alpaca``, and ``messages`` for rows that already are chats.
-    A row without an ``id`` gets ``"<source>-<index>"``.
+    Sources: ``arithmetic``, ``facts``, ``paragraphs`` (mini-world), ``gsm8k``, ``alpaca``, and ``messages`` for rows
+    that already are chats. A row without an ``id`` gets ``"<source>-<index>"``.
 
     Raises:
         DataError: unknown source, or a row that lacks a field (named, with the row's index).

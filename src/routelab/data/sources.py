@@ -17,7 +17,7 @@ LINES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet")
 
 
 def data_root() -> Path:
-    """The directory that the environment variable ``ROUTELAB_DATA`` names; :class:`DataError` where it does not exist."""
+    """The directory that the environment variable ``ROUTELAB_DATA`` names; :class:`DataError` where there is none."""
     value = os.environ.get("ROUTELAB_DATA")
     if not value:
         raise DataError("ROUTELAB_DATA is not set; point it at the directory that holds gsm8k/, sft/, …")
@@ -30,9 +30,10 @@ def data_root() -> Path:
 def load_rows(path_or_hub: str | Path, split: str | None = None, limit: int | None = None) -> list[Row]:
     """Load rows from a file, from a file below ``ROUTELAB_DATA``, or from a data set of the hub.
 
-    ``path_or_hub`` is a file by ending (``.jsonl``, ``.jsonl.gz``, ``.json``, ``.json.gz``, ``.parquet``), looked up as given and then
-    below :func:`data_root`; a name without such an ending, ``owner/name`` or ``owner/name:config``, is read from the hub with
-    ``datasets``. ``split`` belongs to hub names (default ``"train"``); a file has no splits. ``limit`` keeps the first rows.
+    ``path_or_hub`` is a file by ending (``.jsonl``, ``.jsonl.gz``, ``.json``, ``.json.gz``, ``.parquet``), looked up as
+    given and then below :func:`data_root`; a name without such an ending, ``owner/name`` or ``owner/name:config``, is
+    read from the hub with ``datasets``. ``split`` belongs to hub names (default ``"train"``); a file has no splits.
+    ``limit`` keeps the first rows.
 
     Raises:
         DataError: file missing, empty or malformed (with its line), a split asked of a file, an unreachable hub name.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -13,11 +14,12 @@ from routelab.data.mini_world.splits import SPLITS, split_of
 from routelab.errors import DataError
 
 GOLDEN_QUESTION = (
-    'At first Vera has 3 cards. Tom owns 3 times the number of cards that Vera has. Priya has 3 times as many cards as Tom. How many cards does Priya have in the end?'
+    "At first Vera has 3 cards. Tom owns 3 times the number of cards that Vera has. "
+    "Priya has 3 times as many cards as Tom. How many cards does Priya have in the end?"
 )
-GOLDEN_KEY = '3*3*3'
-GOLDEN_FACT = 'What is the city where Holdis lives?'
-GOLDEN_VALUE = 'Pelham'
+GOLDEN_KEY = "3*3*3"
+GOLDEN_FACT = "What is the city where Holdis lives?"
+GOLDEN_VALUE = "Pelham"
 
 EQUATION = re.compile(r"(\d+) ([-+*/]) (\d+) = (\d+)")
 # What a reader needs to solve a problem from its words: one pattern per operation, numbers taken from the text.
@@ -61,7 +63,7 @@ def test_worked_solutions_are_true_line_by_line_and_chain() -> None:
         assert len(equations) == row["steps"]
         for left, symbol, right, result in equations:
             assert apply(int(left), symbol, int(right)) == int(result)
-        for (*_, result), (left, _, right, _) in zip(equations, equations[1:], strict=False):
+        for (*_, result), (left, _, right, _) in pairwise(equations):
             assert result in (left, right)
         assert lines[-1] == f"#### {equations[-1][-1]}"
 
@@ -84,9 +86,9 @@ def test_arithmetic_splits_share_no_problem_whatever_the_seed_and_draw() -> None
     keys = {
         split: {
             row["key"]
-            for seed in range(3)
-            for draw in range(3)
-            for row in MiniWorld(seed).arithmetic(split, 400, steps=(1, 3), limit=99, draw=draw)
+            for seed in range(2)
+            for draw in range(2)
+            for row in MiniWorld(seed).arithmetic(split, 250, steps=(1, 3), limit=99, draw=draw)
         }
         for split in SPLITS
     }

@@ -127,9 +127,7 @@ def draw_problem(rng: random.Random, steps: int, limit: int) -> Problem:
     return Problem(start, tuple(chosen))
 
 
-def _possible(
-    rng: random.Random, value: int, previous: int, limit: int, last: bool
-) -> Iterator[tuple[str, int]]:
+def _possible(rng: random.Random, value: int, previous: int, limit: int, last: bool) -> Iterator[tuple[str, int]]:
     """The steps that keep every number in range, each kind with one operand drawn for it."""
     if value + 2 <= limit:
         yield "gain", rng.randint(2, limit - value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from routelab.data.mini_world.names import FOODS, HEADS, MIDDLES, OBJECTS, PEOPLE, PETS, TAILS
@@ -104,16 +104,14 @@ def draw_story(rng: random.Random, sentences: int, hops: int) -> Story:
 
 
 def _people(rng: random.Random) -> Iterator[str]:
-    yield from _unused(rng, lambda: f"{rng.choice(PEOPLE)} {rng.choice(HEADS)}{rng.choice(TAILS)}")
+    yield from _unused(lambda: f"{rng.choice(PEOPLE)} {rng.choice(HEADS)}{rng.choice(TAILS)}")
 
 
 def _invented(rng: random.Random, suffix: str) -> Iterator[str]:
-    yield from _unused(
-        rng, lambda: f"{rng.choice(HEADS)}{rng.choice(MIDDLES)}{rng.choice(TAILS)}{suffix}"
-    )
+    yield from _unused(lambda: f"{rng.choice(HEADS)}{rng.choice(MIDDLES)}{rng.choice(TAILS)}{suffix}")
 
 
-def _unused(rng: random.Random, draw) -> Iterator[str]:
+def _unused(draw: Callable[[], str]) -> Iterator[str]:
     used: set[str] = set()
     while True:
         name = draw()

@@ -11,14 +11,14 @@ from routelab.data.mini_world.splits import check_split, seeded, split_of
 from routelab.errors import DataError
 
 MAX_STEPS = 10
-_TRIES_PER_EXAMPLE = 1000
+_PATIENCE = 5000  # draws in a row without a new problem after which the problems count as used up
 
 
 class MiniWorld:
     """A small deterministic world to train and test small models in.
 
-    ``seed`` fixes the facts and every draw. Rows are plain dictionaries; the same call gives the same rows, and a call for
-    more rows starts with the rows of a call for fewer. ``draw`` selects a further independent draw of the same kind.
+    ``seed`` fixes the facts and every draw. Rows are plain dictionaries; the same call gives the same rows, and a call
+    for more rows starts with the rows of a call for fewer. ``draw`` selects a further, independent draw of a kind.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -37,8 +37,8 @@ class MiniWorld:
         """``n`` word problems of ``steps`` steps (a number, or a range drawn from uniformly), no two of equal content.
 
         Difficulty is ``steps``, ``limit`` (the largest number that occurs) and ``distractors`` (idle sentences).
-        Row: ``id, question, answer`` (worked, ends in ``#### N``), ``gold`` (``"N"``), ``steps, key``. A problem belongs to the
-        split that owns its ``key`` (numbers and operations), whatever the seed, so splits never share a problem.
+        Row: ``id, question, answer`` (worked, ends in ``#### N``), ``gold`` (``"N"``), ``steps, key``. A problem
+        belongs to the split that owns its ``key`` (numbers and operations), whatever the seed: splits share none.
 
         Raises:
             DataError: for an unknown split, a parameter out of range, or more problems than there are.
@@ -54,12 +54,13 @@ class MiniWorld:
         rng = seeded("arithmetic", self.seed, split, low, high, limit, distractors, draw)
         rows: list[dict[str, Any]] = []
         seen: set[str] = set()
-        for _ in range(n * _TRIES_PER_EXAMPLE):
-            if len(rows) == n:
-                break
+        misses = 0
+        while len(rows) < n and misses < _PATIENCE:
             problem = draw_problem(rng, rng.randint(low, high), limit)
             if problem.key in seen or split_of(problem.key) != split:
+                misses += 1
                 continue
+            misses = 0
             seen.add(problem.key)
             rows.append(
                 {
@@ -81,9 +82,10 @@ class MiniWorld:
     def facts(self, split: str, n: int | None = None, *, subjects: int = SUBJECTS) -> list[dict[str, Any]]:
         """Closed-book questions with four choices; ``n`` limits the number of rows (default: all).
 
-        Every split asks for the same facts, in surface forms that no other split uses: ``train`` has five forms a fact,
-        ``validation`` and ``test`` one each. Row: ``id, question, choices`` (4), ``gold`` (index of the right one), ``answer``
-        (its text), ``subject, relation``. Facts come in a random order, the same in each split, so that a prefix is a sample.
+        Every split asks for the same facts, in surface forms that no other split uses: ``train`` has five forms a
+        fact, ``validation`` and ``test`` one each. Row: ``id, question, choices`` (4), ``gold`` (index of the right
+        one), ``answer`` (its text), ``subject, relation``. The question does not list the choices. Facts come in a
+        random order, the same in each split, so that a prefix is a sample.
         """
         check_split(split)
         book = fact_book(self.seed, subjects)
@@ -116,8 +118,9 @@ class MiniWorld:
     ) -> list[dict[str, Any]]:
         """``n`` questions over paragraphs of ``sentences`` sentences (a number or a range), ``hops`` 1 or 2.
 
-        Row: ``id, context, question, answer`` (one word or name), ``gold`` (the same), ``hops, sentences, chain``, ``support``
-        (indices of the sentences that the answer needs, in the order of reasoning). Splits are disjoint by content.
+        Row: ``id, context, question, answer`` (one word or name), ``gold`` (the same), ``hops, sentences, chain``,
+        ``support`` (indices of the sentences that the answer needs, in the order of reasoning). Splits are disjoint
+        by content.
         """
         check_split(split)
         low, high = (sentences, sentences) if isinstance(sentences, int) else sentences
