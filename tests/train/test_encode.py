@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from routelab.data.chat import to_messages
+from routelab.data.sources import load_rows
 from routelab.errors import DataError, TrainingError
+from routelab.hosts.minis.loader import TOKENIZER
 from routelab.train import TrainConfig, encode_rows
 from routelab.train.encode import IGNORED, ChatEncoder
 
@@ -83,6 +87,16 @@ def test_no_template_and_no_messages(make_tokenizer: Make) -> None:
 def test_zero_labelled_tokens_are_refused_and_counted(tokenizer: PreTrainedTokenizerFast) -> None:
     with pytest.raises(TrainingError, match=r"no labelled token is left.* of 2 rows 0 are longer .* and 2 have no"):
         encode_rows(tokenizer, [{"messages": TWO_TURNS[:1]}] * 2, TrainConfig(steps=1))
+
+
+def test_gsm8k_with_the_tokenizer_of_the_minis(data_root: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
+    rows = to_messages(load_rows(data_root / "gsm8k" / "train.jsonl.gz", limit=40), "gsm8k")
+    encoded = encode_rows(tokenizer, rows, TrainConfig(steps=1, max_length=2048))
+    assert encoded.counts == {"rows": 40, "too_long": 0, "no_labels": 0, "cut": 0}
+    for row, document in zip(rows, encoded.documents, strict=True):
+        reply = tokenizer.decode(document.labels[document.labels != IGNORED].tolist())
+        assert reply == row["messages"][-1]["content"] + "<|im_end|>"
 
 
 def test_overlong_rows(tokenizer: PreTrainedTokenizerFast) -> None:

@@ -178,13 +178,7 @@ def test_both_ways_to_the_loss_agree(
 ) -> None:
     config = variant(steps=1, aux_loss_coef=aux, grad_accum=2)
     host_head = first_gradients(attached_host("mixtral", method="aar"), tokenizer, rows, config, tmp_path / "host")
-    compute_loss = RoutingTrainer.compute_loss
-
-    def fused(self: RoutingTrainer, *args: Any, **kwargs: Any) -> Any:
-        self.fused_loss = True
-        return compute_loss(self, *args, **kwargs)
-
-    monkeypatch.setattr(RoutingTrainer, "compute_loss", fused)
+    monkeypatch.setattr(RoutingTrainer, "uses_fused_loss", staticmethod(lambda device: True))
     trl_head = first_gradients(attached_host("mixtral", method="aar"), tokenizer, rows, config, tmp_path / "trl")
     for name, gradient in host_head.items():
         torch.testing.assert_close(gradient, trl_head[name], atol=1e-5, rtol=1e-4)
@@ -264,6 +258,7 @@ def test_refusals(
     tokenizer: PreTrainedTokenizerFast,
     rows: Rows,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bare = make_host("olmoe", vocab_size=len(tokenizer))
     with pytest.raises(TrainingError, match="no method is attached"):
@@ -274,6 +269,14 @@ def test_refusals(
         layer.mlp.gate.norm_topk_prob = True
     with pytest.raises(TrainingError, match="get no gradient: with top-1 routing and renormalised"):
         train(unlearnable, tokenizer, rows, CONFIG, seed=0, output_dir=tmp_path)
+    with torch.device("meta"):
+        weightless = attached_host()
+    with pytest.raises(TrainingError, match="on the meta device"):
+        train(weightless, tokenizer, rows, CONFIG, seed=0, output_dir=tmp_path)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(TrainingError, match="one process, not in 2"):
+        train(attached_host(), tokenizer, rows, CONFIG, seed=0, output_dir=tmp_path)
+    monkeypatch.delenv("WORLD_SIZE")
     assert not list(tmp_path.iterdir())
 
     model = attached_host()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,34 @@ from torch import Tensor, nn
 from routelab.errors import HostError, TrainingError
 from routelab.hosts.locate import FAMILIES, locate
 from routelab.hosts.routing import require_router_gradient
+from routelab.train.config import TrainConfig
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _PROBE = 6
+
+
+def check_place(model: PreTrainedModel, config: TrainConfig) -> None:
+    """Refuse machines and precisions on which a run would not be the planned one.
+
+    Raises:
+        TrainingError: several processes or GPUs, weights on the meta device, or autocast over a host of low precision.
+    """
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if processes > 1:
+        raise TrainingError(
+            f"training runs in one process, not in {processes}: start it without torchrun or accelerate"
+        )
+    if model.device.type == "cuda" and torch.cuda.device_count() > 1 and not hasattr(model, "hf_device_map"):
+        raise TrainingError(
+            f"{torch.cuda.device_count()} GPUs are visible and training uses one: set CUDA_VISIBLE_DEVICES, or load "
+            "the host with a device_map"
+        )
+    if any(parameter.device.type == "meta" for parameter in model.parameters()):
+        raise TrainingError("the model has no weights: some parameters are on the meta device")
+    if config.dtype == "bfloat16" and any(parameter.dtype != torch.float32 for parameter in model.parameters()):
+        raise TrainingError("dtype 'bfloat16' runs a float32 host under autocast; this host is not float32: use 'host'")
 
 
 def check_router_gradient(model: PreTrainedModel) -> None:

@@ -89,11 +89,11 @@ class TrainConfig:
     def __post_init__(self) -> None:
         given = [name for name in ("steps", "tokens", "epochs") if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(
+            raise ConfigError(
                 f"the budget needs exactly one of steps, tokens and epochs; given: {', '.join(given) or 'none'}"
             )
         if self.packing and self.aux_loss_coef is not None and self.batch_size > 1:
-            raise ValueError(
+            raise ConfigError(
                 "aux_loss_coef with packing needs batch_size 1: the load-balancing loss would count the padding of "
                 "packed rows as tokens; raise grad_accum instead"
             )

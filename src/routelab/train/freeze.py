@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -110,7 +109,7 @@ def undisturbed(model: PreTrainedModel) -> Iterator[None]:
     ]
     had_input_hooks = bool(getattr(model, "_require_grads_hooks", None))
     configs: list[tuple[Any, dict[str, Any]]] = [
-        (config, deepcopy(vars(config)))
+        (config, dict(vars(config)))
         for config in (model.config, model.config.get_text_config(), model.generation_config)
         if config is not None
     ]

@@ -14,7 +14,7 @@ import torch
 from routelab.errors import TrainingError
 from routelab.methods.attachment import attached
 from routelab.train.checkpoint import latest_checkpoint, read_progress, step_of
-from routelab.train.checks import check_packing, check_router_gradient
+from routelab.train.checks import check_packing, check_place, check_router_gradient
 from routelab.train.config import TrainConfig
 from routelab.train.encode import EncodedRows, encode_rows, encoding_settings
 from routelab.train.freeze import (
@@ -103,7 +103,7 @@ def train(
     directory.mkdir(parents=True, exist_ok=True)
     trainable = trainable_parameters(model)
     check_router_gradient(model)
-    _check_device(model, config)
+    check_place(model, config)
     start = latest_checkpoint(directory)
     if start is not None and not resume:
         raise TrainingError(f"{directory} already holds {start.name}; pass resume=True or another directory")
@@ -188,14 +188,6 @@ def _pad_token(tokenizer: PreTrainedTokenizerBase) -> int:
         if token is not None:
             return int(token)
     return 0
-
-
-def _check_device(model: PreTrainedModel, config: TrainConfig) -> None:
-    devices = {parameter.device for parameter in model.parameters()}
-    if any(device.type == "meta" for device in devices):
-        raise TrainingError("the model has no weights: some parameters are on the meta device")
-    if config.dtype == "bfloat16" and any(p.dtype != torch.float32 for p in model.parameters()):
-        raise TrainingError("dtype 'bfloat16' runs a float32 host under autocast; this host is not float32: use 'host'")
 
 
 @contextmanager

@@ -107,9 +107,14 @@ class RoutingTrainer(SFTTrainer):
             optimizers=(optimizer, scheduler),
             callbacks=[StepCallback(self)],
         )
-        self.fused_loss = args.device.type != "cpu"
+        self.fused_loss = self.uses_fused_loss(args.device)
         self.processing_class = None  # else Trainer rewrites the model's special tokens
         self.remove_callback(PrinterCallback)
+
+    @staticmethod
+    def uses_fused_loss(device: torch.device) -> bool:
+        """Whether TRL's fused head computes the loss on this kind of device."""
+        return device.type != "cpu"
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         loss: Tensor = super().training_step(*args, **kwargs)
@@ -144,6 +149,10 @@ class RoutingTrainer(SFTTrainer):
     def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
         grad_norm = super()._get_grad_norm(model, grad_norm=grad_norm)
         self.grad_norm = float(grad_norm)
+        if not math.isfinite(self.grad_norm):
+            raise TrainingError(
+                f"the gradient norm is {self.grad_norm} at step {self.state.global_step + 1}; lower learning_rate"
+            )
         return grad_norm
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
