@@ -40,10 +40,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--experts", type=int, default=8)
     parser.add_argument("--active", type=int, default=6, help="experts per token")
     parser.add_argument("--fit-rows", type=int, default=40, help="chats for the closed-form fit")
-    parser.add_argument("--tokens", type=int, default=60_000, help="tokens of router training")
+    parser.add_argument("--tokens", type=int, default=24_000, help="tokens of router training")
     parser.add_argument("--batch-size", type=int, default=4)
     parser.add_argument("--learning-rate", type=float, default=3e-4)
-    parser.add_argument("--held-out", type=int, default=100, help="GSM8K-test texts for the loss")
+    parser.add_argument("--held-out", type=int, default=60, help="GSM8K-test texts for the loss")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 
