@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 
-from routelab.errors import RoutelabError
+from routelab.errors import BackendError, MissingPackageError, RoutelabError
 from routelab.manifest import hardware, versions
 
 
@@ -57,7 +57,7 @@ def _try_window() -> None:
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     query, key, value = (torch.randn(1, 2, 64, 64, device=device, requires_grad=True) for _ in range(3))
-    output, window = window_attention(query, key, value, 8, backend="flash")
+    output, window = window_attention(query, key, value, 8, backend="auto")
     (output.sum() + window.sum()).backward()
 
 
@@ -66,11 +66,11 @@ def _try_bfloat16() -> None:
 
     if torch.cuda.is_available():
         if not torch.cuda.is_bf16_supported(including_emulation=False):
-            raise RuntimeError("this accelerator only emulates bfloat16")
+            raise BackendError("this accelerator only emulates bfloat16")
         return
     flags = torch.backends.cpu.get_cpu_capability()
     if not (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()):
-        raise RuntimeError(f"works, but without bfloat16 instructions in this processor ({flags}): float32 is as fast")
+        raise BackendError(f"works, but without bfloat16 instructions in this processor ({flags}): float32 is as fast")
 
 
 def _try_grouped() -> None:
@@ -86,21 +86,21 @@ def _try_compile() -> None:
 
     # A first compilation takes a minute or more, so this one is only checked for what it needs.
     if not torch.cuda.is_available() and not _compiler_name():
-        raise RuntimeError("needs a C++ compiler on the CPU; none of c++, g++, clang++ is on the path")
+        raise BackendError("needs a C++ compiler on the CPU; none of c++, g++, clang++ is on the path")
 
 
 def _try_cuda() -> None:
     import torch
 
     if not torch.version.cuda:
-        raise RuntimeError("this build of torch has no CUDA")
+        raise BackendError("this build of torch has no CUDA")
     if not torch.cuda.is_available():
-        raise RuntimeError("no usable NVIDIA device")
+        raise BackendError("no usable NVIDIA device")
 
 
 def _try_triton() -> None:
     if importlib.util.find_spec("triton") is None:
-        raise ImportError("the package triton is not installed")
+        raise MissingPackageError("the package triton is not installed")
 
     if not os.environ.get("TRITON_INTERPRET"):
         _try_cuda()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import NamedTuple
 
@@ -10,9 +12,10 @@ from torch import Tensor
 
 from routelab.errors import BackendError, ConfigError, closest
 from routelab.ops.window_flash import window_attention_flash
+from routelab.ops.window_flex import window_attention_flex
 from routelab.ops.window_reference import window_attention_reference
 
-BACKENDS = ("auto", "flash", "reference")
+BACKENDS = ("auto", "flash", "flex", "reference")
 
 
 class WindowAttention(NamedTuple):
@@ -49,36 +52,44 @@ def window_attention(
         mask: bool ``[B or 1, 1, q, k]``, True where a query may attend. It carries causality itself, and ``s_i`` is
             the last True column of row ``i``; a row without any gives zero output and a zero window.
             None: causal, the queries being the last ``q`` of ``k`` positions.
-        scale: factor of the scores, ``d ** -0.5`` by default.
+        scale: positive factor of the scores, ``d ** -0.5`` by default.
         include_self: whether the window ends at the query's own slot or one before it.
-        backend: ``"flash"`` needs ``O(q M)`` extra memory (CPU); ``"reference"`` materialises attention, runs
-            anywhere and is differentiable twice; ``"auto"`` is flash. A backend is never replaced by another.
+        backend: ``"flash"`` (CPU) and ``"flex"`` (CUDA) need ``O(q M)`` extra memory; ``"reference"`` materialises
+            attention, runs anywhere and is differentiable twice. ``"auto"`` is flash on a CPU and flex on CUDA. A
+            backend is never replaced by another.
 
     Raises:
         ConfigError: shapes, dtypes, window or mask that do not fit together.
         BackendError: the backend does not exist, or cannot run on this device.
     """
     device = query.device.type
-    if backend not in BACKENDS:
-        raise BackendError(f"no window backend {backend!r}{closest(backend, BACKENDS)}")
-    if backend != "reference" and device not in ("cpu", "meta"):
-        raise BackendError(
-            f"the flash window backend runs on the CPU, these tensors are on {query.device}; "
-            "choose backend='reference', which materialises attention"
-        )
+    run = _choose(backend, device)
     lower = device != "meta" and torch.is_autocast_enabled(device)
     if lower:  # as scaled_dot_product_attention does under autocast
         dtype = torch.get_autocast_dtype(device)
         query, key, value = (x if x.dtype == torch.float64 else x.to(dtype) for x in (query, key, value))
-    _check(query, key, value, window, mask)
-    run = window_attention_reference if backend == "reference" else window_attention_flash
     scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
+    _check(query, key, value, window, mask, scale)
     with torch.autocast(device, enabled=False) if lower else nullcontext():
         results = run(query, key, value, window, mask=mask, scale=scale, include_self=bool(include_self))
     return WindowAttention(*results)
 
 
-def _check(query: Tensor, key: Tensor, value: Tensor, window: int, mask: Tensor | None) -> None:
+def _choose(backend: str, device: str) -> Callable[..., tuple[Tensor, Tensor]]:
+    if backend not in BACKENDS:
+        raise BackendError(f"no window backend {backend!r}{closest(backend, BACKENDS)}")
+    if backend == "reference":
+        return window_attention_reference
+    fast = {"cpu": "flash", "meta": "flash", "cuda": "flex"}.get(device)
+    if fast is None or backend not in ("auto", fast):
+        raise BackendError(
+            f"the window backend {backend!r} does not run on {device}; choose "
+            f"{'' if fast is None else f'{fast!r} or '}'reference', which materialises attention"
+        )
+    return window_attention_flash if fast == "flash" else window_attention_flex
+
+
+def _check(query: Tensor, key: Tensor, value: Tensor, window: int, mask: Tensor | None, scale: float) -> None:
     shapes = f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
     if isinstance(window, bool) or not isinstance(window, int) or window < 1:
         raise ConfigError(f"window must be an integer of at least 1, got {window!r}")
@@ -91,6 +102,8 @@ def _check(query: Tensor, key: Tensor, value: Tensor, window: int, mask: Tensor 
     if not query.dtype == key.dtype == value.dtype or not query.is_floating_point():
         kinds = f"{query.dtype}, {key.dtype}, {value.dtype}"
         raise ConfigError(f"query, key and value must share one floating dtype, got {kinds}")
+    if not 0.0 < scale < math.inf:
+        raise ConfigError(f"scale must be positive and finite, got {scale}")
     if mask is None:
         if query.shape[2] > key.shape[2]:
             raise ConfigError(f"without a mask the queries are the last q of k positions, but q > k: {shapes}")

@@ -32,6 +32,7 @@ def window_attention_flash(
 ) -> tuple[Tensor, Tensor]:
     """Same arguments and results as :func:`routelab.ops.window.window_attention`; one opaque operator to
     ``torch.compile`` and to activation checkpointing. Not differentiable twice."""
+    query, key, value = _dense_rows(query), _dense_rows(key), _dense_rows(value)
     inner = min(window, key.shape[2])
     differentiable = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
     run = _forward if differentiable or torch.compiler.is_compiling() else _compute
@@ -64,17 +65,22 @@ def _(
 
 @torch.library.custom_op("routelab::window_attention_backward", mutates_args=())
 def _backward(
-    grad_output: Tensor, grad_weights: Tensor | None, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None,
-    output: Tensor, lse: Tensor, scale: float, include_self: bool,
+    grad_output: Tensor,
+    grad_weights: Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    output: Tensor,
+    lse: Tensor,
+    scale: float,
+    include_self: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     if grad_weights is not None and query.dtype == torch.float16:  # O' leaves the range of float16
         grad_output, query, key, value, output = (x.float() for x in (grad_output, query, key, value, output))
-        grads = _backward(
-            grad_output, grad_weights, query, key, value, mask, output, lse, scale, include_self
-        )
+        grads = _backward(grad_output, grad_weights, query, key, value, mask, output, lse, scale, include_self)
         return grads[0].half(), grads[1].half(), grads[2].half()
-    if grad_output.stride(-1) != 1:
-        grad_output = grad_output.contiguous()
+    grad_output = _dense_rows(grad_output)
     slots = None if mask is None else last_slots(mask)
     bias, causal = _kernel_mask(query, mask, slots)
     if grad_weights is None:
@@ -90,8 +96,16 @@ def _backward(
 
 @_backward.register_fake
 def _(
-    grad_output: Tensor, grad_weights: Tensor | None, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None,
-    output: Tensor, lse: Tensor, scale: float, include_self: bool,
+    grad_output: Tensor,
+    grad_weights: Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    output: Tensor,
+    lse: Tensor,
+    scale: float,
+    include_self: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
 
@@ -114,11 +128,23 @@ def _gradient(ctx: Any, grad_output: Tensor | None, grad_weights: Tensor | None,
 _forward.register_autograd(_gradient, setup_context=_setup)
 
 
+def _dense_rows(x: Tensor) -> Tensor:
+    """The kernel takes any layout whose rows are contiguous and do not overlap."""
+    return x if x.stride(-1) == 1 and x.stride(-2) >= x.shape[-1] else x.contiguous()
+
+
 def _kernel_mask(query: Tensor, mask: Tensor | None, slots: Tensor | None) -> tuple[Tensor | None, bool]:
-    """The mask as the kernel takes it (additive), and whether what lies above the main diagonal may be skipped."""
+    """The mask as the kernel takes it (additive), and whether it may skip what lies above the main diagonal.
+
+    Causal attention over padded keys, the common case, shrinks to one row ``[B|1, 1, 1, k]``.
+    """
     if mask is None or slots is None:
         return None, True
     causal = bool((slots <= torch.arange(mask.shape[2], device=slots.device)).all())
+    if causal:
+        visible = mask.any(2, keepdim=True)
+        if torch.equal(mask, visible.expand_as(mask).tril()):
+            mask = visible
     return torch.where(mask, 0.0, -torch.inf).to(query.dtype), causal
 
 
@@ -149,13 +175,28 @@ def _attend(
 
 
 def _attend_backward(
-    grad_output: Tensor, query: Tensor, key: Tensor, value: Tensor, output: Tensor, lse: Tensor,
-    bias: Tensor | None, causal: bool, scale: float,
+    grad_output: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    output: Tensor,
+    lse: Tensor,
+    bias: Tensor | None,
+    causal: bool,
+    scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     results = [
         _kernel_backward(
-            grad_output, query, key[:, :, part], value[:, :, part], output, lse, 0.0, diagonal,
-            attn_mask=bias, scale=scale,
+            grad_output,
+            query,
+            key[:, :, part],
+            value[:, :, part],
+            output,
+            lse,
+            0.0,
+            diagonal,
+            attn_mask=bias,
+            scale=scale,
         )
         for part, diagonal in _parts(query, key, bias, causal)
     ]
