@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "routelab"
 FILES = sorted(SOURCE.rglob("*.py"))
 MAX_LINES = 350
 
-#: A layer may import itself and the layers named for it; `errors` and `_version` are open to all, `data` to all but them.
+#: What a layer may import besides itself; `errors` and `_version` are open to all.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "_version": set(),
