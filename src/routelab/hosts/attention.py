@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
@@ -124,7 +125,23 @@ def use_window_attention(model: PreTrainedModel) -> Callable[[], None]:
     model.set_attn_implementation(NAME)
     if model.config._attn_implementation != NAME:
         raise HostError(f"{type(model).__name__} does not let its attention be replaced by name")
-    return partial(model.set_attn_implementation, before)
+    hook = model.base_model.register_forward_pre_hook(_require_window_attention)
+    return partial(_restore, model, before, hook)
+
+
+def _restore(model: PreTrainedModel, before: str, hook: RemovableHandle) -> None:
+    hook.remove()
+    model.set_attn_implementation(before)
+
+
+def _require_window_attention(backbone: PreTrainedModel, args: tuple[Any, ...]) -> None:
+    """Another attention would leave the records as they are, and routers would read the windows of an earlier call."""
+    current = backbone.config._attn_implementation
+    if current != NAME:
+        raise HostError(
+            f"the attention implementation was changed to {current!r} while a router reads attention weights; "
+            f"set it back with model.set_attn_implementation({NAME!r}), or detach first"
+        )
 
 
 def place_record(attention: nn.Module, record: WindowRecord) -> Callable[[], None]:

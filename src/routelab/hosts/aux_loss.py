@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -48,11 +49,14 @@ def guard_aux_loss(host: Host) -> Callable[[], None]:
         if output.loss is not None:
             output.loss = output.loss + module.router_aux_loss_coef * output.aux_loss.to(output.loss.device)
 
-    installed = ExitStack()
-    for hook in (
+    hooks = (
         model.register_forward_pre_hook(before, with_kwargs=True),
         host.backbone.register_forward_pre_hook(record_logits, with_kwargs=True),
         model.register_forward_hook(after, with_kwargs=True),
-    ):
-        installed.callback(hook.remove)
-    return installed.close
+    )
+    return partial(_remove, hooks)
+
+
+def _remove(hooks: tuple[RemovableHandle, ...]) -> None:
+    for hook in hooks:
+        hook.remove()

@@ -313,6 +313,26 @@ def test_deepcopy_detaches_on_its_own(make_host: MakeHost) -> None:
     assert torch.equal(model(ids).logits, attached_logits)
 
 
+def test_detaching_a_deepcopy_leaves_the_original_its_guards(make_host: MakeHost) -> None:
+    def hooks(model: PreTrainedModel) -> int:
+        modules = list(model.modules())
+        return sum(len(module._forward_pre_hooks) + len(module._forward_hooks) for module in modules)
+
+    model = routelab.attach(make_host("olmoe"), routelab.AARConfig(layers="all", window=5))
+    before = hooks(model)
+    twin = routelab.detach(copy.deepcopy(model))
+    assert (hooks(twin), hooks(model)) == (0, before)
+
+
+def test_another_attention_after_attach_is_refused(make_host: MakeHost) -> None:
+    """The routers would silently read the windows of an earlier call."""
+    model = routelab.attach(make_host("olmoe"), routelab.AARConfig(layers="all", window=5))
+    model(tokens(1, 8))
+    model.set_attn_implementation("sdpa")
+    with pytest.raises(HostError, match="changed to 'sdpa' while a router reads"):
+        model(tokens(1, 8))
+
+
 def test_layer_source_reads_the_other_layer(make_host: MakeHost) -> None:
     model = routelab.attach(make_host("olmoe"), routelab.AARConfig(layers=[2, 3], window=5, window_source="layer:1"))
     model(tokens(1, 8))
