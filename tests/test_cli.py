@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from typer.testing import CliRunner
 import routelab
 from routelab import __version__
 from routelab.cli import _free, app
-from routelab.errors import RoutelabError
+from routelab.errors import CheckpointError, RoutelabError
 from routelab.hosts.minis.loader import TOKENIZER
 
 run = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
@@ -93,7 +94,7 @@ def test_evaluate_reports_and_records(host: Path, tmp_path: Path) -> None:
     assert "on mini-arithmetic: accuracy 0.0%" in shown
     summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
     records = (tmp_path / "out/records.jsonl").read_text(encoding="utf-8").splitlines()
-    assert (summary["n"], len(records), summary["arguments"]["steps"]) == (3, 3, 2)
+    assert (summary["n"], len(records), summary["arguments"]["options"]["steps"]) == (3, 3, 2)
     assert json.loads(call(*words, "--json").stdout)["accuracy"] == 0.0
 
 
@@ -148,6 +149,15 @@ def test_errors_are_named(words: list[str], said: str) -> None:
     with pytest.raises(RoutelabError) as caught:
         call(*words)
     assert said in str(caught.value)
+
+
+def test_damaged_routing_is_named(host: Path, routing: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "routing"
+    shutil.copytree(routing, damaged)
+    whole = (damaged / "routing.safetensors").read_bytes()
+    (damaged / "routing.safetensors").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(CheckpointError, match=r"routing\.safetensors is damaged or truncated"):
+        call("generate", "hi", "--host", str(host), "--routing", str(damaged))
 
 
 def test_an_error_is_one_line_and_exit_code_2() -> None:

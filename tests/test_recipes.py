@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import yaml
+from transformers import LlamaConfig, PhimoeConfig
 
 from routelab.dryrun import DryRun, arm_table, dry_run, facts
-from routelab.errors import DataError, RecipeError
+from routelab.errors import DataError, HostError, LayerError, RecipeError, RoutelabError
 from routelab.recipe import load_recipe, parse_recipe, recipe_yaml, shipped_recipes
 
 PAPER = {
@@ -64,6 +67,42 @@ def test_unknown_host_says_what_to_do() -> None:
         RecipeError, match=r"no hub model that was fetched before; name its directory, or give host\.config"
     ):
         dry_run(load_recipe("mini/aar", ["host.name=nobody/nothing"]))
+
+
+@pytest.mark.parametrize(
+    ("override", "kind", "said"),
+    [
+        ("arms.aar.0.layers=[2, 99]", LayerError, "layers 99 do not exist: the host has layers 0 to"),
+        ("arms.aar.0.window=0", RecipeError, "window must be an integer of at least 1"),
+        ("arms.aar.0.window_source=layer:5", LayerError, "must be a layer with softmax attention that runs before"),
+        ("data=[{source: nowhere.jsonl}]", DataError, "nowhere.jsonl"),
+        ("data=[{source: mini-arithmetic}]", DataError, "say how many rows with limit"),
+        ("data=[{source: mini-arithmetic, limit: 5, options: {stepz: 2}}]", DataError, "stepz"),
+        ("host={name: DIR/dense}", HostError, "has no router: its MLPs are dense"),
+        ("host={name: DIR/strange}", HostError, "not a supported family"),
+    ],
+)
+def test_bad_input_is_named_before_anything_runs(
+    tmp_path: Path, override: str, kind: type[RoutelabError], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROUTELAB_DATA", str(tmp_path))
+    small = {
+        "hidden_size": 8,
+        "intermediate_size": 8,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "vocab_size": 9,
+    }
+    LlamaConfig(**small).save_pretrained(tmp_path / "dense")
+    PhimoeConfig(**small, num_key_value_heads=2, num_local_experts=2).save_pretrained(tmp_path / "strange")
+    with pytest.raises(kind) as caught:
+        dry_run(load_recipe("mini/aar", [override.replace("DIR", str(tmp_path))]))
+    assert said in str(caught.value)
+
+
+def test_linear_attention_layer_is_refused_with_the_allowed_ones() -> None:
+    with pytest.raises(LayerError, match=r"layers 24 cannot be used: .* allowed: 3, 7, 11, 15, 19, 23, 27, 31, 35, 39"):
+        dry_run(load_recipe("paper/aar-qwen36", ["arms.aar.0.layers=[23, 24]"]))
 
 
 def test_steps_by_tokens_are_a_lower_bound() -> None:

@@ -334,7 +334,7 @@ def _quiet() -> None:
 def _console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False)
+    return Console(stderr=stderr, highlight=False, log_path=False)
 
 
 def _escaped(text: str) -> str:

@@ -27,7 +27,7 @@ from routelab.report.html import report_run
 from routelab.results import collect
 from routelab.rundir import BASE, RunDirectory, read_jsonl, write_json
 from routelab.study.experts import chosen_experts
-from routelab.train import train
+from routelab.train import EncodedRows, encode_rows, train
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -44,14 +44,18 @@ def run_recipe(recipe: Recipe, run: RunDirectory, *, command: str, say: Say = la
     manifest = Manifest(run, recipe, command)
     for name, digest in _host_hashes(recipe.host).items():
         manifest.record("host", name, digest)
-    pairs = [(arm, seed) for arm in recipe.arms for seed in recipe.seeds]
+    # Seed by seed: a run that is cut short has whole comparisons.
+    pairs = [(arm, seed) for seed in recipe.seeds for arm in recipe.arms]
     _measure(recipe, run, BASE, None, manifest, say)
     missing = [pair for pair in pairs if not run.trained(*pair).is_file()]
     rows = _training_rows(recipe, manifest) if missing else []
+    encoded: EncodedRows | None = None
     for arm, seed in missing:
         say(f"training {arm}, seed {seed}")
         with manifest.stage("train", arm=arm, seed=seed):
-            _train(recipe, run, arm, seed, rows)
+            model, tokenizer = load(recipe.host)
+            encoded = encoded or encode_rows(tokenizer, rows, recipe.train)
+            _train(recipe, run, model, tokenizer, arm, seed, encoded)
     run.write_metrics(pairs)
     for arm, seed in pairs:
         _measure(recipe, run, arm, seed, manifest, say)
@@ -89,8 +93,15 @@ def _training_rows(recipe: Recipe, manifest: Manifest) -> Rows:
     return rows
 
 
-def _train(recipe: Recipe, run: RunDirectory, arm: str, seed: int, rows: Rows) -> None:
-    model, tokenizer = load(recipe.host)
+def _train(
+    recipe: Recipe,
+    run: RunDirectory,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    arm: str,
+    seed: int,
+    rows: EncodedRows,
+) -> None:
     for spec in recipe.arms[arm]:
         routelab.attach(model, with_seed(spec, seed), tokenizer=tokenizer)
     summaries = [method.summary() for method in routelab.attached(model)]

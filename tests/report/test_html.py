@@ -61,7 +61,7 @@ def test_claim_and_verdict_come_before_figures_and_tables(written: Path) -> None
     text = Page((written / "report.html").read_text(encoding="utf-8")).text
     order = [
         "On mini-arithmetic, aar reaches 65.5% accuracy; routing-only reaches 62.3%.",
-        "+3.2 points 95% interval +0.6 to +5.8 better than the control",
+        "+3.2 points 95% interval +0.6 to +5.8 better than routing-only",
         "Accuracy on mini-arithmetic. A dot is a seed",
         "Difference from routing-only",
         "How to get these numbers again",

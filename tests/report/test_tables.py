@@ -30,7 +30,7 @@ def test_a_column_that_no_row_fills_is_left_out(example: ModuleType) -> None:
 
 def test_comparisons_carry_interval_spread_and_verdict(example: ModuleType) -> None:
     rows = comparison_table(example.example_results()).rows
-    said = ["aar", "mini-arithmetic", "+3.2 points", "+0.6 to +5.8", "+1.2 to +5.2", "0.8", "better than the control"]
+    said = ["aar", "mini-arithmetic", "+3.2 points", "+0.6 to +5.8", "+1.2 to +5.2", "0.8", "better"]
     assert rows[0] == said
     assert rows[1][-1] == "no difference shown"
     assert rows[1][3] == "−2.1 to +2.8"
@@ -40,6 +40,15 @@ def test_loss_is_shown_in_nats(example: ModuleType) -> None:
     metric = metric_of({"metric": "loss", "task": "text-loss"})
     assert metric.show(1.23456) == "1.2346"
     assert metric.difference(-0.0021) == "−0.0021 nats per token"
+
+
+def test_a_loss_is_claimed_as_a_loss(example: ModuleType) -> None:
+    results = example.example_results()
+    results["tasks"] = [{"task": "text-loss", "metric": "loss", "examples": 60}]
+    results["headline"]["task"] = "text-loss"
+    for number, arm in enumerate(results["arms"].values()):
+        arm["tasks"] = {"text-loss": {"seeds": {}, "mean": 1.5 + number / 8, "sd": None}}
+    assert claim(results) == "On text-loss, aar reaches a loss of 1.5000; routing-only reaches 1.7500."
 
 
 def test_claim_and_reading(example: ModuleType) -> None:

@@ -113,7 +113,7 @@ def scores(results: Mapping[str, Any], task: Mapping[str, Any]) -> Panel:
             fontsize=8.5,
         )
     _rows(axes, arms, colours)
-    axes.set_xlabel(f"{metric.label}{f' ({metric.unit.strip()})' if metric.unit else ''}, {task['examples']} examples")
+    axes.set_xlabel(f"{metric.axis}, {task['examples']} examples")
     caption = f"{metric.label.capitalize()} on {task['task']}. A dot is a seed, the bar their mean, the band ± one sd."
     return Panel("scores", caption, figure)
 
@@ -238,9 +238,12 @@ def _canvas(height: float) -> tuple[Figure, Axes]:
 
 
 def _rows(axes: Axes, names: Sequence[str], colours: Mapping[str, str]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.45, -0.55)
     axes.margins(x=0.12)
+    axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
     for label, name in zip(axes.get_yticklabels(), names, strict=True):

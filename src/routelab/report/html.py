@@ -11,7 +11,7 @@ from typing import Any
 
 from routelab.errors import RecipeError
 from routelab.report.figures import Panel, panels
-from routelab.report.tables import VERDICTS, claim, headline_comparison, reading, tables
+from routelab.report.tables import claim, headline_comparison, reading, tables, verdict
 from routelab.report.theme import VARIABLES, arm_colours, metric_of
 
 
@@ -47,7 +47,7 @@ def render(results: Mapping[str, Any], drawn: Sequence[Panel], manifest: Mapping
         headline=results["headline"],
         headline_metric=metric_of(task),
         comparison=comparison,
-        verdict=VERDICTS[comparison["verdict"]] if comparison else "",
+        verdict=verdict(comparison) if comparison else "",
         reading=reading(results, comparison) if comparison else "",
         panels=drawn,
         tables=tables(results),

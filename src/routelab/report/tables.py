@@ -11,8 +11,8 @@ from routelab.report.theme import Metric, metric_of
 Results = Mapping[str, Any]
 
 VERDICTS = {
-    "better": "better than the control",
-    "worse": "worse than the control",
+    "better": "better",
+    "worse": "worse",
     "undecided": "no difference shown",
 }
 
@@ -137,11 +137,11 @@ def claim(results: Results) -> str:
     """Say the run's main result in one sentence."""
     task = next(task for task in results["tasks"] if task["task"] == results["headline"]["task"])
     arm, control, metric = results["headline"]["arm"], results["control"], metric_of(task)
-    ours = metric.show(results["arms"][arm]["tasks"][task["task"]]["mean"])
+    ours = metric.say(results["arms"][arm]["tasks"][task["task"]]["mean"])
     if arm == control:
-        return f"{arm} reaches {ours} {metric.label} on {task['task']}."
+        return f"{arm} reaches {ours} on {task['task']}."
     theirs = metric.show(results["arms"][control]["tasks"][task["task"]]["mean"])
-    return f"On {task['task']}, {arm} reaches {ours} {metric.label}; {control} reaches {theirs}."
+    return f"On {task['task']}, {arm} reaches {ours}; {control} reaches {theirs}."
 
 
 def headline_comparison(results: Results) -> Mapping[str, Any] | None:
@@ -149,6 +149,12 @@ def headline_comparison(results: Results) -> Mapping[str, Any] | None:
     wanted = results["headline"]
     rows = (row for row in results["comparisons"] if row["arm"] == wanted["arm"] and row["task"] == wanted["task"])
     return next(rows, None)
+
+
+def verdict(comparison: Mapping[str, Any]) -> str:
+    """Say what the interval allows to be said."""
+    word = VERDICTS[comparison["verdict"]]
+    return word if comparison["verdict"] == "undecided" else f"{word} than {comparison['control']}"
 
 
 def reading(results: Results, comparison: Mapping[str, Any]) -> str:

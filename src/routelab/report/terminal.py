@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from routelab.report.tables import VERDICTS, Results, Table, claim, headline_comparison, reading, tables
+from routelab.report.tables import Results, Table, claim, headline_comparison, reading, tables, verdict
 from routelab.report.theme import metric_of
 
 if TYPE_CHECKING:
@@ -25,9 +25,7 @@ def print_results(console: Console, results: Results) -> None:
         task = next(task for task in results["tasks"] if task["task"] == comparison["task"])
         metric = metric_of(task)
         interval = f"95% interval {metric.interval(comparison['low'], comparison['high'])}"
-        console.print(
-            Text(f"{metric.difference(comparison['difference'])}, {interval}: {VERDICTS[comparison['verdict']]}")
-        )
+        console.print(Text(f"{metric.difference(comparison['difference'])}, {interval}: {verdict(comparison)}"))
         console.print(Text(reading(results, comparison), style="dim"))
     for table in tables(results):
         console.print()
@@ -75,7 +73,9 @@ def print_summary(console: Console, who: str, summary: Mapping[str, Any]) -> Non
     if "tokens" in summary:
         facts.append(("tokens scored", f"{summary['tokens']:,}"))
     facts.append(("seconds", f"{summary['seconds']:.1f}"))
-    arguments = ", ".join(f"{key} {value}" for key, value in summary["arguments"].items())
+    settings = dict(summary["arguments"])
+    settings |= settings.pop("options")
+    arguments = ", ".join(f"{key} {value}" for key, value in settings.items())
     print_pairs(console, "", [*facts, ("settings", arguments), ("data SHA-256", summary["data_sha256"])])
 
 

@@ -43,6 +43,15 @@ class Metric:
     unit: str
     difference_unit: str
 
+    def say(self, value: float) -> str:
+        """Return the number with its name, for a sentence."""
+        return f"a {self.label} of {self.show(value)}" if self.label == "loss" else f"{self.show(value)} {self.label}"
+
+    @property
+    def axis(self) -> str:
+        """The name of an axis that shows this metric."""
+        return f"{self.label} ({self.unit})" if self.unit else f"{self.label} (lower is better)"
+
     def show(self, value: float | None) -> str:
         """Return the number as text, or a dash when there is none."""
         return "–" if value is None else f"{value * self.scale:.{self.digits}f}{self.unit}"
