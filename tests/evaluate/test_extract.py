@@ -54,7 +54,9 @@ def test_rules(text: str, answer: str, where: str) -> None:
     assert (found.answer, found.where, found.truncated) == (answer, where, False)
 
 
-@pytest.mark.parametrize("text", ["<think>#### 5", "<think>a</think>b<think>#### 5", "so \\boxed{12", "\\boxed{1} \\boxed{\\frac{1}"])
+@pytest.mark.parametrize(
+    "text", ["<think>#### 5", "<think>a</think>b<think>#### 5", "so \\boxed{12", "\\boxed{1} \\boxed{\\frac{1}"]
+)
 def test_cut_off_text_has_no_answer_and_says_so(text: str) -> None:
     found = extract_answer(text)
     assert (found.answer, found.truncated, found.where) == ("", True, "none")

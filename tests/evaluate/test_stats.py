@@ -70,7 +70,7 @@ def test_different_examples_are_refused_by_name() -> None:
 
 
 def test_bad_scores_are_refused() -> None:
-    with pytest.raises(EvaluationError, match="'q1'.* not finite"):
+    with pytest.raises(EvaluationError, match=r"'q1'.* not finite"):
         paired_bootstrap({"q0": 1.0, "q1": float("nan")}, {"q0": 1.0, "q1": 0.0})
     with pytest.raises(EvaluationError, match="at least two examples"):
         paired_bootstrap({"q0": 1.0}, {"q0": 0.0})

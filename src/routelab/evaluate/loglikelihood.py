@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from routelab.errors import EvaluationError
 from routelab.evaluate.generate import evaluating
-from routelab.evaluate.prompts import Prompt, encode, render
+from routelab.evaluate.prompts import Prompt, render
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 # Logits are float32 [rows, positions, vocabulary]: at most this many numbers at once.
 _MAX_LOGITS = 2**27
 _IGNORED = -100
+
+Scored = tuple[Sequence[int], Sequence[bool]]
+"""Token ids, and which of them are scored."""
 
 
 @dataclass(frozen=True)
@@ -66,24 +69,30 @@ def choice_log_likelihoods(
     Raises:
         EvaluationError: no questions, a question without choices, or an empty choice.
     """
-    sequences, sizes = [], []
+    sequences: list[Scored] = []
+    sizes = []
     for prompt, choices in questions:
         if not choices or not all(choices):
             raise EvaluationError(f"the question {prompt!r} has no choices, or an empty one: {list(choices)!r}")
-        alone = encode(tokenizer, prompt)
-        text = render(tokenizer, prompt)
-        for choice in choices:
-            whole = tokenizer(text + choice + ending, add_special_tokens=isinstance(prompt, str))["input_ids"]
-            start = next((i for i, (a, b) in enumerate(zip(alone, whole, strict=False)) if a != b), len(alone))
-            sequences.append((whole, [i >= max(start, 1) for i in range(len(whole))]))
+        text, special = render(tokenizer, prompt), isinstance(prompt, str)
+        sequences += [continued(tokenizer, text, choice + ending, special=special) for choice in choices]
         sizes.append([len(choice) for choice in choices])
     totals = iter(token_log_likelihoods(model, sequences, batch_size=batch_size))
     return [ChoiceScores(tuple(next(totals) for _ in lengths), tuple(lengths)) for lengths in sizes]
 
 
-def token_log_likelihoods(
-    model: PreTrainedModel, sequences: Sequence[tuple[Sequence[int], Sequence[bool]]], *, batch_size: int = 64
-) -> list[float]:
+def continued(tokenizer: PreTrainedTokenizerBase, text: str, reply: str, *, special: bool) -> Scored:
+    """Return the token ids of ``text + reply`` and which of them belong to ``reply``.
+
+    Where the last token of ``text`` changes by what follows, the reply begins with the first token that differs.
+    """
+    alone = tokenizer(text, add_special_tokens=special)["input_ids"]
+    whole = tokenizer(text + reply, add_special_tokens=special)["input_ids"]
+    start = next((i for i, (a, b) in enumerate(zip(alone, whole, strict=False)) if a != b), len(alone))
+    return whole, [i >= max(start, 1) for i in range(len(whole))]
+
+
+def token_log_likelihoods(model: PreTrainedModel, sequences: Sequence[Scored], *, batch_size: int = 64) -> list[float]:
     """Return ``Σ_t scored[t] · log p(ids[t] | ids[:t])`` for each ``(ids, scored)``, in float32 log-softmax.
 
     Sequences are left-padded in batches of similar length and only logits from the first scored token on are computed.
@@ -123,7 +132,7 @@ def _next_batch(order: list[int], spans: Sequence[int], batch_size: int, vocabul
     return batch
 
 
-def _score(model: PreTrainedModel, batch: Sequence[tuple[Sequence[int], Sequence[bool]]], span: int) -> list[float]:
+def _score(model: PreTrainedModel, batch: Sequence[Scored], span: int) -> list[float]:
     width = max(len(ids) for ids, _ in batch)
     tokens = torch.zeros(len(batch), width, dtype=torch.long)
     labels = torch.full((len(batch), width), _IGNORED)

@@ -1,4 +1,4 @@
-"""Loss of given replies, labelled exactly as in training."""
+"""Loss of the replies in given chats, over the tokens that training labels."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from routelab.errors import EvaluationError
-from routelab.evaluate.loglikelihood import token_log_likelihoods
-from routelab.train.encode import IGNORED, ChatEncoder
+from routelab.evaluate.loglikelihood import Scored, continued, token_log_likelihoods
+from routelab.evaluate.prompts import render
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -28,22 +28,38 @@ def text_loss(
     rows: Sequence[Mapping[str, Any]],
     *,
     batch_size: int = 16,
-    assistant_only: bool = True,
 ) -> list[TextLoss]:
-    """Return ``−(1/n) Σ log p(token)`` over the n assistant tokens (end of turn included) of each row's ``messages``.
+    """Return ``−(1/n) Σ log p(token)`` over the n assistant tokens, ends of turns included, of each row's ``messages``.
+
+    Each reply is scored after the turns before it: what rendering ``messages[:i+1]`` adds to rendering ``messages[:i]``
+    with the generation prompt, without white space at its end.
 
     Raises:
-        EvaluationError: there are no rows, or one has no token to score.
-        DataError, TrainingError: the chat template cannot render or label a row.
+        EvaluationError: a row has no reply, or the chat template cannot render it or changes what came before.
     """
-    encode = ChatEncoder(tokenizer, assistant_only=assistant_only)
-    documents = [encode(row["messages"], f"row {row.get('id', i)!r}") for i, row in enumerate(rows)]
-    for row, document in zip(rows, documents, strict=True):
-        if not document.labelled:
-            raise EvaluationError(f"row {row.get('id')!r} has no assistant token to score")
-    sequences = [(document.input_ids.tolist(), (document.labels != IGNORED).tolist()) for document in documents]
-    totals = token_log_likelihoods(model, sequences, batch_size=batch_size)
-    return [
-        TextLoss(-total / document.labelled, document.labelled)
-        for total, document in zip(totals, documents, strict=True)
-    ]
+    replies: list[Scored] = []
+    owners: list[int] = []
+    for number, row in enumerate(rows):
+        found = list(_replies(tokenizer, row["messages"], f"row {row.get('id', number)!r}"))
+        replies += found
+        owners += [number] * len(found)
+    totals, tokens = [0.0] * len(rows), [0] * len(rows)
+    likelihoods = token_log_likelihoods(model, replies, batch_size=batch_size)
+    for owner, reply, likelihood in zip(owners, replies, likelihoods, strict=True):
+        totals[owner] -= likelihood
+        tokens[owner] += sum(reply[1])
+    return [TextLoss(total / count, count) for total, count in zip(totals, tokens, strict=True)]
+
+
+def _replies(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]], name: str) -> list[Scored]:
+    turns = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
+    if not turns:
+        raise EvaluationError(f"{name} has no assistant turn to score")
+    replies = []
+    for i in turns:
+        before = render(tokenizer, messages[:i])
+        after = str(tokenizer.apply_chat_template(list(messages[: i + 1]), tokenize=False))
+        if not after.startswith(before):
+            raise EvaluationError(f"{name}: the chat template does not go on from the generation prompt at turn {i}")
+        replies.append(continued(tokenizer, before, after[len(before) :].rstrip(), special=False))
+    return replies

@@ -118,7 +118,7 @@ def _gsm8k(
         gold = _gsm8k_gold(row, f"row {number} of {path} ({split})")
         prompt = _chat_prompt(worked, row) if chat else _text_prompt(worked, row)
         examples.append({"id": f"gsm8k-{split}-{number}", "prompt": prompt, "gold": gold})
-    stop = () if chat else ("Question:", "\n\n\n")
+    stop = () if chat else ("Question:",)
     return {"kind": "answer", "examples": tuple(examples), "stop": stop}
 
 
@@ -155,15 +155,29 @@ def _split_rows(path: str, split: str, limit: int | None = None) -> list[Row]:
         file = Path(path)
         name = re.sub(r"\b(train|test|validation|dev)\b", split, file.name)
         return load_rows(file.with_name(name), limit=limit)
-    if "/" in path.strip("./") and not Path(path).expanduser().exists():
+    folder = _folder(path)
+    if folder is None:
         return load_rows(path, split=split, limit=limit)
-    folder = Path(path).expanduser()
-    folder = folder if folder.is_dir() else data_root() / path
     for ending in LINES:
         if (folder / f"{split}{ending}").is_file():
             return load_rows(folder / f"{split}{ending}", limit=limit)
     found = sorted(entry.name for entry in folder.glob("*")) if folder.is_dir() else []
     raise DataError(f"{folder} holds no {split} split ({split}{LINES[0]} and the like){closest(split, found)}")
+
+
+def _folder(path: str) -> Path | None:
+    """The local directory that ``path`` names, or None for the hub name ``owner/name``."""
+    given = Path(path).expanduser()
+    if given.is_dir():
+        return given
+    hub = path.count("/") == 1 and not path.startswith((".", "~", "/"))
+    try:
+        below = data_root() / path
+    except DataError:
+        if hub:
+            return None
+        raise
+    return None if hub and not below.is_dir() else below
 
 
 def _gsm8k_gold(row: Row, where: str) -> str:
