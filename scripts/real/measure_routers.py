@@ -55,8 +55,7 @@ def main() -> None:
     report("none (dense)", dense)
     for seed in (0, 1):
         report(f"random, seed {seed}", split(router_init="random", seed=seed))
-    moe = split(router_init="centroid")
-    report("centroid", moe)
+    moe = split()
     tokens = fit_routers(moe, (tokenizer.apply_chat_template(chat["messages"], return_tensors="pt")["input_ids"]
                                for chat in chats), scale=1.0)  # fmt: skip
     fitted = [layer.mlp.gate.weight.clone() for layer in moe.model.layers]

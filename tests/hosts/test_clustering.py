@@ -22,9 +22,7 @@ def test_every_row_is_in_exactly_one_cluster_of_equal_size() -> None:
 
 def test_planted_directions_are_found_whatever_their_lengths() -> None:
     groups = balanced_clusters(planted(4, 6), 4, seed=0)
-    assert {frozenset(group.tolist()) for group in groups} == {
-        frozenset(range(6 * c, 6 * c + 6)) for c in range(4)
-    }
+    assert {frozenset(group.tolist()) for group in groups} == {frozenset(range(6 * c, 6 * c + 6)) for c in range(4)}
 
 
 def test_the_seed_decides() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from routelab.errors import CheckpointError, HostError, closest
 from routelab.hosts.minis import available, load_mini
@@ -73,8 +73,10 @@ def _load_pretrained(
     name: str, dtype: torch.dtype | None, trust_remote_code: bool
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     try:
+        # The configuration first: an unreachable hub then fails on one file, not on each the model might have.
+        config = AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code)
         model = AutoModelForCausalLM.from_pretrained(
-            name, dtype="auto" if dtype is None else dtype, trust_remote_code=trust_remote_code
+            name, config=config, dtype="auto" if dtype is None else dtype, trust_remote_code=trust_remote_code
         )
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
     except SafetensorError as error:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 from transformers import MixtralForCausalLM
+from transformers.models.mixtral.modeling_mixtral import MixtralExperts
 
 from routelab.errors import HostError
 
@@ -18,16 +19,16 @@ RIDGE = 0.01
 def fit_routers(moe: MixtralForCausalLM, batches: Iterable[Tensor], *, scale: float = SCALE) -> int:
     """Set every router of a neuron-split ``moe`` by ridge regression, in place; return the number of tokens used.
 
-    With n_e(x) = ‖E_e(x)‖ the norm of expert e's output for the router's input x (as the dense model has it, all experts
-    active), the target is the relative norm r_e = n_e / mean_e(n_e) − 1, and the router is
+    With n_e(x) = ‖E_e(x)‖ the norm of expert e's output for the router's input x (as the dense model has it, all
+    experts active), the target is the relative norm r_e = n_e / mean_e(n_e) − 1, and the router is
 
         W = scale · argmin_W Σ_x ‖W x − r(x)‖² + λ‖W‖²,   λ = RIDGE · mean eigenvalue of Σ x xᵀ.
 
-    The top-k of W x then are, as well as a linear map of x can tell, the experts that would add most; this is the
-    choice by norm of MoEfication (arXiv 2110.01786, §3.2) without its separate predictor networks. A small ``scale`` keeps the
-    renormalised weights near 1/k, which is where the split is exact.
+    The top-k of W x then are, as well as a linear map of x can tell, the experts that would add most; MoEfication
+    (arXiv 2110.01786) chooses by predicted contribution too, with a small network per layer. A small ``scale`` keeps
+    the renormalised weights near 1/k, which is where the split is exact.
 
-    ``batches``: token ids, int64 [B, n] each, without padding. No gradient is needed, one pass over the batches is made.
+    ``batches``: token ids, int64 [B, n] each, without padding; one pass is made over them.
 
     Raises:
         HostError: no tokens were given.
@@ -57,12 +58,12 @@ class _Meter(nn.Module):
     Shapes: T tokens, d width, E experts, I neurons each.
     """
 
-    def __init__(self, experts: nn.Module, top_k: int) -> None:
+    def __init__(self, experts: MixtralExperts, top_k: int) -> None:
         super().__init__()
-        self.experts = experts
+        self.experts: MixtralExperts = experts
         self.top_k = top_k
         self.tokens = 0
-        width, count = experts.hidden_dim, experts.num_experts
+        count, width, _ = experts.down_proj.shape
         self.gram = torch.zeros(width, width, dtype=torch.float64, device=experts.down_proj.device)
         self.moment = torch.zeros(width, count, dtype=torch.float64, device=experts.down_proj.device)
 

