@@ -103,6 +103,20 @@ def test_tiny_and_huge_gradients(inputs, size):
         assert (g - e).abs().max() <= 1e-5 * e.abs().max() + 1e-19
 
 
+def test_forbidden_keys_cannot_overflow(inputs):
+    """A masked neighbour that scores far above every allowed key sends no NaN into the gradients."""
+    query, key, value = inputs(1, 2, 2, 120, 120, 8, torch.float32)
+    document = torch.arange(120) // 50
+    mask = (document[:, None] == document[None]).tril()[None, None]
+    grads = torch.ones(1, 2, 120, 8), torch.randn(1, 120, 40)
+    quiet = gradients((query, key, value), 40, *grads, mask=mask)
+    loud = key.clone()
+    loud[:, :, :50] = query[:, :, 50:51] * 1e5
+    for got, expected in zip(gradients((query, loud, value), 40, *grads, mask=mask), quiet, strict=True):
+        assert got.isfinite().all()
+        torch.testing.assert_close(got[:, :, 50:], expected[:, :, 50:])
+
+
 def test_either_result_alone(inputs):
     tensors = inputs(2, 4, 2, 70, 70, 8, torch.float32)
     wide = [x.double() for x in tensors]
