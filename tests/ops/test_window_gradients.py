@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.checkpoint import checkpoint
 
 from routelab.ops.window import window_attention
+from routelab.ops.window_flash import _backward, _forward
 
 CASES = [
     pytest.param(2, 4, 4, 150, 150, 16, 40, "none", True, id="causal"),
@@ -162,6 +164,29 @@ def test_checkpoint_and_compile_change_nothing(inputs, make_mask, how, kind):
         value.backward()
         results.append([value.detach(), *(x.grad for x in leaves)])
     torch.testing.assert_close(results[0], results[1], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("contiguous", [False, True])
+@pytest.mark.parametrize(("q", "kind"), [(90, "none"), (90, "left"), (30, "none"), (1, "none")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_compilers_are_told_the_true_layouts(inputs, make_mask, q, kind, contiguous, dtype):
+    """Shapes, dtypes and strides that compilation plans with are those that the operators return."""
+    tensors = inputs(2, 4, 2, q, 90, 8, dtype)
+    if contiguous:
+        tensors = tuple(x.contiguous() for x in tensors)
+    query, key, value = tensors
+    mask = make_mask(kind, 2, q, 90)
+    real = _forward(query, key, value, mask, 7, 0.3, True)
+    grads = _backward(real[0], real[1], query, key, value, mask, real[0], real[2], 0.3, True)
+    with FakeTensorMode() as mode:
+        fakes = [mode.from_tensor(x) for x in tensors]
+        cover = None if mask is None else mode.from_tensor(mask)
+        told = _forward(*fakes, cover, 7, 0.3, True)
+        told_grads = _backward(told[0], told[1], *fakes, cover, told[0], told[2], 0.3, True)
+    for ours, planned in zip((*real, *grads), (*told, *told_grads), strict=True):
+        assert (ours.shape, ours.dtype) == (planned.shape, planned.dtype)
+        strides = [[step for size, step in zip(x.shape, x.stride(), strict=True) if size > 1] for x in (ours, planned)]
+        assert strides[0] == strides[1]
 
 
 def test_autocast_lowers_like_sdpa(inputs):

@@ -57,7 +57,10 @@ class WindowRecord:
         """
         if self.window is None or self.window.shape[0] * self.window.shape[1] != tokens:
             held = "nothing" if self.window is None else f"a window of shape {tuple(self.window.shape)}"
-            raise HostError(f"a router asked for the attention window of {tokens} tokens, but its layer left {held}")
+            raise HostError(
+                f"a router asked for the attention window of {tokens} tokens, but its layer left {held}. If the "
+                f"attention implementation was changed, set it back with model.set_attn_implementation({NAME!r}), or detach first"
+            )
         return self.window.reshape(tokens, self.size)
 
 
@@ -125,26 +128,24 @@ def use_window_attention(model: PreTrainedModel) -> Callable[[], None]:
     model.set_attn_implementation(NAME)
     if model.config._attn_implementation != NAME:
         raise HostError(f"{type(model).__name__} does not let its attention be replaced by name")
-    hook = model.base_model.register_forward_pre_hook(_require_window_attention)
-    return partial(_restore, model, before, hook)
-
-
-def _restore(model: PreTrainedModel, before: str, hook: RemovableHandle) -> None:
-    hook.remove()
-    model.set_attn_implementation(before)
-
-
-def _require_window_attention(backbone: PreTrainedModel, args: tuple[Any, ...]) -> None:
-    """Another attention would leave the records as they are, and routers would read the windows of an earlier call."""
-    current = backbone.config._attn_implementation
-    if current != NAME:
-        raise HostError(
-            f"the attention implementation was changed to {current!r} while a router reads attention weights; "
-            f"set it back with model.set_attn_implementation({NAME!r}), or detach first"
-        )
+    return partial(model.set_attn_implementation, before)
 
 
 def place_record(attention: nn.Module, record: WindowRecord) -> Callable[[], None]:
-    """Let ``attention`` write into ``record``; return a function that takes it away."""
+    """Let ``attention`` write into ``record``; return a function that takes it away.
+
+    Every call of the module empties the record first: if another attention function serves it, its router finds
+    nothing instead of the window of an earlier call.
+    """
     setattr(attention, _RECORD, record)
-    return partial(delattr, attention, _RECORD)
+    hook = attention.register_forward_pre_hook(partial(_empty, record))
+    return partial(_take_away, attention, hook)
+
+
+def _empty(record: WindowRecord, attention: nn.Module, args: tuple[Any, ...]) -> None:
+    record.window = record.positions = None
+
+
+def _take_away(attention: nn.Module, hook: RemovableHandle) -> None:
+    hook.remove()
+    delattr(attention, _RECORD)

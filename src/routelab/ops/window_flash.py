@@ -107,7 +107,8 @@ def _(
     scale: float,
     include_self: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
+    grads = [x.new_empty(x.transpose(1, 2).shape).transpose(1, 2) for x in (query, key, value)]  # heads inside
+    return grads[0], grads[1], grads[2]
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
@@ -203,7 +204,9 @@ def _attend_backward(
     if len(results) == 1:
         return results[0]
     (query_first, *first), (query_second, *second) = results
-    grad_key, grad_value = (torch.cat(pair, 2) for pair in zip(first, second, strict=True))
+    grad_key, grad_value = (
+        torch.cat([x.transpose(1, 2) for x in pair], 1).transpose(1, 2) for pair in zip(first, second, strict=True)
+    )
     return query_first.add_(query_second), grad_key, grad_value
 
 
