@@ -24,7 +24,7 @@ NEW_TOKENS = 160
 def plain_generate(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompts: list, batch_size: int
 ) -> list[str]:
-    """Answers by ``model.generate`` over left-padded batches, longest prompts first; returned in the order of prompts."""
+    """Answers by ``model.generate`` over left-padded batches, longest prompts first, in the order of prompts."""
     encoded = [encode(tokenizer, prompt) for prompt in prompts]
     order = sorted(range(len(prompts)), key=lambda i: -len(encoded[i]))
     answers = [""] * len(prompts)

@@ -59,7 +59,8 @@ class WindowRecord:
             held = "nothing" if self.window is None else f"a window of shape {tuple(self.window.shape)}"
             raise HostError(
                 f"a router asked for the attention window of {tokens} tokens, but its layer left {held}. If the "
-                f"attention implementation was changed, set it back with model.set_attn_implementation({NAME!r}), or detach first"
+                "attention implementation was changed, set it back with "
+                f"model.set_attn_implementation({NAME!r}), or detach first"
             )
         return self.window.reshape(tokens, self.size)
 
