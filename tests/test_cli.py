@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import routelab
 from routelab import __version__
 from routelab.cli import _free, app
-from routelab.errors import CheckpointError, RoutelabError
+from routelab.errors import CheckpointError, EvaluationError, RoutelabError
 from routelab.hosts.minis.loader import TOKENIZER
 
 run = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
@@ -98,6 +98,19 @@ def test_evaluate_reports_and_records(host: Path, tmp_path: Path) -> None:
     assert json.loads(call(*words, "--json").stdout)["accuracy"] == 0.0
 
 
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("limit=3", "no option 'limit'"),
+        ("name=x", "no option 'name'"),
+        ("largest=abc", "'largest' must be of type int"),
+    ],
+)
+def test_evaluate_names_a_wrong_option(host: Path, option: str, said: str) -> None:
+    with pytest.raises(EvaluationError, match=said):
+        call("evaluate", "--host", str(host), "--task", "mini-arithmetic", "--limit", "1", "--option", option)
+
+
 def test_recipes_lists_and_prints() -> None:
     listed = call("recipes").stdout
     assert "mini/aar" in listed
@@ -143,6 +156,8 @@ def test_report_draws_a_run_again(tmp_path: Path) -> None:
         (["generate", " "], "the prompt is empty"),
         (["report", "."], "holds no results.json"),
         (["evaluate", "--task", "gsm9k", "--limit", "1"], "did you mean 'gsm8k'?"),
+        (["run", "mini/aar", "--out", __file__], "cannot be a run directory"),
+        (["run", "mini/aar", "--set", "arms.aar.0.method=[1]"], "no method is called [1]"),
     ],
 )
 def test_errors_are_named(words: list[str], said: str) -> None:

@@ -78,6 +78,17 @@ def test_overrides(file: Path) -> None:
         ("arms.aar.0.window=0", "arms.aar.0: window must be an integer of at least 1"),
         ("arms.aar.0.method=arr", "arms.aar.0.method: no method is called 'arr'; did you mean 'aar'?"),
         ("arms.aar=[]", "arms.aar has no method"),
+        ("arms.aar.0.method=[1]", "arms.aar.0.method: no method is called [1]"),
+        ("arms.a$b^$=[{method: routing_only}]", "arms: 'a$b^$' cannot be an arm's name"),
+        ("arms={.hidden: [{method: routing_only}]}", "cannot be an arm's name"),
+        ("arms.a/b=[{method: routing_only}]", "cannot be an arm's name"),
+        ("evaluate.0.temperature=.inf", "evaluate.0.temperature: Input should be a finite number"),
+        ("evaluate.0.batch_size=true", "evaluate.0.batch_size: Input should be a valid integer"),
+        ("train.batch_size=true", "train: batch_size: Input should be a valid integer"),
+        ("data.0.limit=true", "data.0.limit: Input should be a valid integer"),
+        ("seeds=[true]", "seeds.0: Input should be a valid integer"),
+        ("seeds=[-1]", "seeds.0: Input should be greater than or equal to 0"),
+        ("seeds=[4294967296]", "seeds.0: Input should be less than 4294967296"),
         ("arms.base=[{method: routing_only}]", "'base' cannot be a folder"),
         ("control=aaar", "control: no arm is called 'aaar'; did you mean 'aar'?"),
         ("host.dtype=int8", "host.dtype: Input should be 'float32', 'bfloat16' or 'float16'"),
@@ -110,6 +121,9 @@ def test_errors_name_the_file_and_missing_keys(tmp_path: Path) -> None:
         load_recipe(path)
     path.write_text("name: [\n", encoding="utf-8")
     with pytest.raises(RecipeError, match=r"bad\.yaml is not valid YAML"):
+        load_recipe(path)
+    path.write_bytes("name: café".encode("latin-1"))
+    with pytest.raises(RecipeError, match=r"bad\.yaml cannot be read as UTF-8 text"):
         load_recipe(path)
 
 

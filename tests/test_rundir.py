@@ -9,7 +9,7 @@ import pytest
 
 from routelab.errors import RecipeError
 from routelab.recipe import Recipe, load_recipe
-from routelab.rundir import RunDirectory, read_jsonl, write_json
+from routelab.rundir import RunDirectory, read_json, read_jsonl, write_json
 
 
 @pytest.fixture
@@ -41,6 +41,28 @@ def test_a_directory_of_something_else_is_left_alone(tmp_path: Path, recipe: Rec
     with pytest.raises(RecipeError, match="is not a run directory"):
         RunDirectory.open(tmp_path, recipe, resume=True)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("place", ["file", "file/run", "/proc/routelab-run"])
+def test_a_place_that_cannot_be_a_directory_is_named(tmp_path: Path, recipe: Recipe, place: str) -> None:
+    (tmp_path / "file").write_text("a file", encoding="utf-8")
+    with pytest.raises(RecipeError, match=r"cannot be a run directory: .*; choose another with --out"):
+        RunDirectory.open(tmp_path / place, recipe, resume=False)
+
+
+@pytest.mark.parametrize("content", [b"name: [", b"\xff"])
+def test_damaged_recipe_of_a_run_is_named(tmp_path: Path, recipe: Recipe, content: bytes) -> None:
+    run = RunDirectory.open(tmp_path / "run", recipe, resume=False)
+    run.recipe.write_bytes(content)
+    with pytest.raises(RecipeError, match=r"recipe\.yaml"):
+        RunDirectory.open(tmp_path / "run", recipe, resume=True)
+
+
+def test_damaged_json_is_named(tmp_path: Path) -> None:
+    for content in ("", '{"cut'):
+        (tmp_path / "train.json").write_text(content, encoding="utf-8")
+        with pytest.raises(RecipeError, match=r"train\.json is missing or damaged"):
+            read_json(tmp_path / "train.json")
 
 
 def test_json_is_whole_or_absent(tmp_path: Path) -> None:

@@ -204,11 +204,11 @@ def report(run: Annotated[Path, typer.Argument(help="A run directory.")]) -> Non
 @app.command()
 def recipes(name: Annotated[str | None, typer.Argument(help="Print this recipe.")] = None) -> None:
     """List the shipped recipes, or print one, to be saved and changed."""
-    from routelab.recipe import load_recipe, recipe_path, shipped_recipes
+    from routelab.recipe import load_recipe, read_text, recipe_path, shipped_recipes
     from routelab.report.terminal import print_pairs
 
     if name is not None:
-        typer.echo(recipe_path(name).read_text(encoding="utf-8"), nl=False)
+        typer.echo(read_text(recipe_path(name)), nl=False)
     else:
         print_pairs(_console(), "recipes", [(each, load_recipe(each).title) for each in shipped_recipes()])
 

@@ -23,7 +23,7 @@ import re
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import ConfigDict, Field, ValidationError
@@ -33,8 +33,12 @@ from routelab.errors import ConfigError, RecipeError, RoutelabError, closest
 from routelab.methods.registry import METHODS, config_class
 from routelab.train.config import TrainConfig
 
-_CHECKED = ConfigDict(extra="forbid")
+# Strict: YAML has types, so ``true`` is no number and ``1.0`` no count; only tuples are written as lists.
+_CHECKED = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+_Tuple = Field(strict=False)
+_ARM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 Scalar = str | int | float | bool | None
+Seed = Annotated[int, Field(strict=True, ge=0, lt=2**32)]
 
 
 class _Loader(yaml.SafeLoader):
@@ -85,7 +89,7 @@ class DataSpec:
     limit: int | None = Field(default=None, ge=1)
     fraction: float | None = Field(default=None, gt=0, le=1)
     seed: int = 0
-    options: dict[str, Scalar | tuple[Scalar, ...]] = Field(default_factory=dict)
+    options: dict[str, Scalar | Annotated[tuple[Scalar, ...], _Tuple]] = Field(default_factory=dict)
     expected_rows: int | None = Field(default=None, ge=1)
 
     def kept(self, rows: int) -> int:
@@ -115,7 +119,7 @@ class Recipe:
     host: HostSpec
     arms: dict[str, tuple[MethodSpec, ...]] = Field(min_length=1)
     control: str
-    seeds: tuple[int, ...] = Field(min_length=1)
+    seeds: Annotated[tuple[Seed, ...], _Tuple] = Field(min_length=1)
     data: tuple[DataSpec, ...] = Field(min_length=1)
     train: TrainConfig
     evaluate: tuple[TaskSpec, ...] = Field(min_length=1)
@@ -129,7 +133,7 @@ def load_recipe(name: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     Raises ``RecipeError`` naming the file and the key path for anything that is unknown, missing or out of domain.
     """
     path = recipe_path(name)
-    values = _read(path.read_text(encoding="utf-8"), str(path))
+    values = _read(read_text(path), str(path))
     if not isinstance(values, dict):
         raise RecipeError(f"{path} must hold a mapping of keys, not {type(values).__name__}")
     for override in overrides:
@@ -195,6 +199,14 @@ def recipe_path(name: str | Path) -> Path:
     raise RecipeError(f"no recipe file and no shipped recipe is called {str(name)!r}{closest(str(name), shipped)}")
 
 
+def read_text(path: Path) -> str:
+    """Return the text of a recipe file; raises ``RecipeError`` when it cannot be read or is not UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path} cannot be read as UTF-8 text: {error}") from error
+
+
 def host_config_path(name: str) -> Path:
     """Return the JSON file that ``host.config`` names: a path, or a configuration shipped with the package."""
     path = Path(name)
@@ -219,7 +231,7 @@ def _methods(rows: Any, origin: str, where: str) -> tuple[MethodSpec, ...]:
         method = values.pop("method", None)
         if method is None:
             raise RecipeError(f"{origin}: {at}.method is missing{closest('', METHODS)}")
-        if method not in METHODS:
+        if not isinstance(method, str) or method not in METHODS:
             raise RecipeError(f"{origin}: {at}.method: no method is called {method!r}{closest(str(method), METHODS)}")
         specs.append(MethodSpec(method, _build(config_class(method), values, origin, at)))
     return tuple(specs)
@@ -236,8 +248,11 @@ def _check_whole(recipe: Recipe, origin: str) -> None:
     if len(set(tasks)) < len(tasks):
         raise RecipeError(f"{origin}: evaluate: {tasks} names a task twice")
     for arm in recipe.arms:
-        if "/" in arm or arm.startswith(".") or arm == "base":
-            raise RecipeError(f"{origin}: arms: {arm!r} cannot be a folder of the run directory; rename the arm")
+        if not _ARM.fullmatch(arm):
+            rule = "letters, digits, '.', '_', '-' and '+', starting with a letter or digit"
+            raise RecipeError(f"{origin}: arms: {arm!r} cannot be an arm's name; it takes {rule}")
+        if arm == "base":
+            raise RecipeError(f"{origin}: arms: 'base' cannot be a folder of an arm: the host's records lie there")
 
 
 def _build(cls: type, values: Any, origin: str, where: str) -> Any:

@@ -19,7 +19,7 @@ import routelab
 from routelab.corpus import training_rows
 from routelab.evaluate.evaluation import evaluate
 from routelab.evaluate.prompts import render
-from routelab.evaluate.tasks import Task, get_task
+from routelab.evaluate.tasks import Task, task_with
 from routelab.hosts.minis import available, mini_path
 from routelab.manifest import Manifest, folder_hashes, rows_hash
 from routelab.recipe import HostSpec, MethodSpec, Recipe, TaskSpec
@@ -171,7 +171,7 @@ def _record_experts(
     arm: str,
     seed: int | None,
 ) -> None:
-    texts = _held_out(get_task(spec.task, limit=spec.limit, **spec.options), run, tokenizer)
+    texts = _held_out(task_with(spec.task, spec.limit, spec.options), run, tokenizer)
     sequences = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
     experts, layers = chosen_experts(model, sequences)
     path = run.chosen(arm, seed)

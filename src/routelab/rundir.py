@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from routelab.errors import RecipeError
-from routelab.recipe import Recipe, first_difference, recipe_values, recipe_yaml
+from routelab.recipe import Recipe, first_difference, read_text, recipe_values, recipe_yaml
 
 BASE = "base"
 
@@ -36,18 +36,15 @@ class RunDirectory:
         """Create a run directory, or continue one.
 
         Raises ``RecipeError`` when the directory exists and ``resume`` is False, when it is no run directory, and
-        when it holds a run of another recipe (naming the first key that differs).
+        when it holds a run of another recipe (naming the first key that differs), or when the system refuses it.
         """
         run = cls(path)
-        if path.exists() and any(path.iterdir()):
-            if not run.recipe.is_file():
-                raise RecipeError(f"{path} exists and is not a run directory; choose another with --out")
-            if not resume:
-                raise RecipeError(f"{path} already holds a run; continue it with --resume or choose another with --out")
-            run._require_same(recipe)
-        else:
-            path.mkdir(parents=True, exist_ok=True)
-            write_text(run.recipe, recipe_yaml(recipe))
+        try:
+            run._enter(recipe, resume=resume)
+        except OSError as error:
+            raise RecipeError(
+                f"{path} cannot be a run directory: {error.strerror}; choose another with --out"
+            ) from error
         return run
 
     @property
@@ -108,8 +105,23 @@ class RunDirectory:
         ]
         write_text(self.metrics, "".join(json.dumps(row) + "\n" for row in rows))
 
+    def _enter(self, recipe: Recipe, *, resume: bool) -> None:
+        path = self.path
+        if path.exists() and any(path.iterdir()):
+            if not self.recipe.is_file():
+                raise RecipeError(f"{path} exists and is not a run directory; choose another with --out")
+            if not resume:
+                raise RecipeError(f"{path} already holds a run; continue it with --resume or choose another with --out")
+            self._require_same(recipe)
+        else:
+            path.mkdir(parents=True, exist_ok=True)
+            write_text(self.recipe, recipe_yaml(recipe))
+
     def _require_same(self, recipe: Recipe) -> None:
-        there = yaml.safe_load(self.recipe.read_text(encoding="utf-8"))
+        try:
+            there = yaml.safe_load(read_text(self.recipe))
+        except yaml.YAMLError as error:
+            raise RecipeError(f"{self.recipe} is damaged; choose another directory with --out") from error
         difference = first_difference(there, recipe_values(recipe))
         if difference:
             raise RecipeError(f"{self.path} holds a run of another recipe: {difference}; choose another with --out")
@@ -129,8 +141,12 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Return the value of a JSON file."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    """Return the value of a JSON file; raises ``RecipeError`` when it is missing or damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        advice = "if a run wrote it, delete it and continue the run with --resume"
+        raise RecipeError(f"{path} is missing or damaged ({error}); {advice}") from error
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -71,6 +74,32 @@ def test_other_threads_are_served_too() -> None:
     thread.start()
     thread.join()
     assert verdicts == [True, True]
+
+
+def test_running_out_of_time_is_tried_again_and_then_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from math_verify import parser
+
+    real, limits = parser.extract_target_from_pred, [1, 30]
+    slow: list[str] = []
+
+    def cold(text: str, *args: Any, **kwargs: Any) -> list[Any]:
+        if len(slow) < most:
+            slow.append(text)
+            time.sleep(10)
+        return list(real(text, *args, **kwargs))
+
+    monkeypatch.setattr(parser, "extract_target_from_pred", cold)
+    monkeypatch.setattr("routelab.evaluate.equivalence._SECONDS", limits)
+    with caplog.at_level(logging.WARNING):
+        most = 1
+        assert equivalent("x+1", "1+x")
+        assert slow == ["$x+1$"]
+        assert not caplog.records
+        most, limits[1] = 3, 1
+        assert not equivalent("x+1", "1+x")
+    assert "no verdict in time on whether '1+x' equals 'x+1'" in caplog.text
 
 
 @given(st.fractions(max_denominator=1000), st.fractions(max_denominator=1000))

@@ -27,6 +27,22 @@ CASES = [
     ("#### 2^10", "2^10", "hash"),
     ("#### \\frac{3}{4}", "\\frac{3}{4}", "hash"),
     ("#### yes", "yes", "hash"),
+    ("#### - 5", "-5", "hash"),
+    ("#### $- 5$", "-5", "hash"),
+    ("#### 5 + 3 = 8", "8", "hash"),
+    ("#### 3 x 4 = 12", "12", "hash"),
+    ("#### 3 \\times 4 = 12", "12", "hash"),
+    ("#### 3 - 5 = - 2 degrees", "-2", "hash"),
+    ("#### x = 5", "5", "hash"),
+    ("#### Step 1: 10-5=5\nThe answer is 7.", "7", "phrase"),
+    ("#### 1 000", "1000", "hash"),
+    ("#### -$12 345 678.5", "-12345678.5", "hash"),
+    ("#### 1 0000", "1", "hash"),
+    ("#### 1 000 5", "1", "hash"),
+    ("#### 3 100/200", "3 100/200", "hash"),
+    ("#### <b>5</b>", "5", "hash"),
+    ('#### <span style="color:red">- 5</span>', "-5", "hash"),
+    ("#### `5`", "5", "hash"),
     ("#### Step 1: halve\nHe has 10-5=5 apples", "5", "last_number"),
     ("####\nso 7", "7", "last_number"),
     ("so \\boxed{\\frac{1}{\\sqrt{2}}}", "\\frac{1}{\\sqrt{2}}", "boxed"),
@@ -60,6 +76,18 @@ def test_rules(text: str, answer: str, where: str) -> None:
 def test_cut_off_text_has_no_answer_and_says_so(text: str) -> None:
     found = extract_answer(text)
     assert (found.answer, found.truncated, found.where) == ("", True, "none")
+
+
+def test_many_boxes_take_one_pass() -> None:
+    opened = "\\boxed{" * 20_000
+    assert extract_answer(opened).truncated
+    assert extract_answer(opened + "5" + "}" * 20_000).answer == "5"
+    assert extract_answer(opened + "5}").answer == "5"
+
+
+def test_braces_outside_boxes_do_not_count() -> None:
+    assert extract_answer("} { \\boxed{\\{5} so").answer == "\\{5"
+    assert extract_answer("a\\\\boxed{6}").answer == "6"
 
 
 @given(st.integers(-(10**12), 10**12), st.booleans(), st.sampled_from(["", ".", "\n", " apples", "**"]))

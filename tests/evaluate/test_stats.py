@@ -105,6 +105,21 @@ def test_mean_and_sample_deviation() -> None:
     assert mean_sd([4.0]) == (4.0, None)
     with pytest.raises(EvaluationError):
         mean_sd([])
+    for bad in (float("nan"), float("inf")):
+        with pytest.raises(EvaluationError, match=rf"not finite: {bad} \(number 2\) of 3"):
+            mean_sd([1.0, bad, 2.0])
+
+
+@pytest.mark.parametrize("resample_seeds", [False, True])
+def test_impossible_intervals_are_refused(resample_seeds: bool) -> None:
+    arms = [_scores(1), _scores(2)], [_scores(3), _scores(4)]
+    for level in (0.0, 1.0, 95.0, -0.5, float("nan")):
+        with pytest.raises(EvaluationError, match="between 0 and 1"):
+            paired_bootstrap_over_seeds(*arms, resample_seeds=resample_seeds, level=level)
+        with pytest.raises(EvaluationError, match="between 0 and 1"):
+            paired_bootstrap(_scores(1), _scores(1), level=level)
+    with pytest.raises(EvaluationError, match="at least one resample, got 0"):
+        paired_bootstrap_over_seeds(*arms, resample_seeds=resample_seeds, resamples=0)
 
 
 @given(st.integers(1, 8), st.data())

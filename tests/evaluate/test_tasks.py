@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from routelab.errors import DataError, EvaluationError
-from routelab.evaluate.tasks import INSTRUCTION, TASKS, get_task
+from routelab.evaluate.tasks import INSTRUCTION, TASKS, get_task, task_with
 
 
 @pytest.fixture
@@ -124,6 +125,21 @@ def test_text_loss_takes_any_chats(gsm8k: Path, tmp_path: Path) -> None:
     rows = tmp_path / "held.jsonl"
     rows.write_text(json.dumps({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}))
     assert get_task("text-loss", path=str(rows), source="messages").examples[0]["messages"][1]["content"] == "b"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"distractors": "abc"}, "'distractors' must be of type int, got 'abc'"),
+        ({"seed": True}, "'seed' must be of type int, got True"),
+        ({"draw": [1]}, "'draw' must be of type int or str"),
+        ({"split": None}, "'split' must be of type str"),
+        ({"limit": 3}, "no option 'limit'"),
+    ],
+)
+def test_options_of_the_wrong_type_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(EvaluationError, match=said):
+        task_with("mini-arithmetic", 1, options)
 
 
 def test_unknown_names_are_refused_with_the_nearest() -> None:

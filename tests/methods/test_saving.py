@@ -93,6 +93,12 @@ def test_damaged_files_are_refused(make_host: MakeHost, saved: Path) -> None:
     description.write_text(json.dumps({**values, "format": 99}))
     with pytest.raises(CheckpointError, match="upgrade routelab"):
         routelab.load(saved, model)
+    description.write_text(json.dumps({**values, "methods": []}))
+    with pytest.raises(CheckpointError, match="names no method"):
+        routelab.load(saved, model)
+    description.write_text(json.dumps({**values, "methods": [{"name": "aar"}]}))
+    with pytest.raises(CheckpointError, match="is damaged"):
+        routelab.load(saved, model)
     with pytest.raises(CheckpointError, match="is it a directory written by"):
         routelab.load(saved.parent, model)
     assert routelab.attached(model) == []
@@ -108,3 +114,28 @@ def test_a_tensor_that_is_missing_or_too_many_is_named(make_host: MakeHost, save
     (saved / "routing.json").write_text(json.dumps(values))
     with pytest.raises(CheckpointError, match=r"missing \['layers.1.router.weight'\], unknown \['layers.1.other'\]"):
         routelab.load(saved, make_host("olmoe"))
+
+
+def test_a_failed_load_leaves_the_host_as_it_was(make_host: MakeHost, saved: Path) -> None:
+    """The configuration is not covered by the hash of the tensors: another window no longer fits them."""
+    model = make_host("olmoe")
+    before = model(IDS).logits
+    description = saved / "routing.json"
+    values = json.loads(description.read_text())
+    values["methods"][0]["config"]["window"] = 6
+    description.write_text(json.dumps(values))
+    with pytest.raises(CheckpointError, match="has shape"):
+        routelab.load(saved, model)
+    assert routelab.attached(model) == []
+    assert torch.equal(model(IDS).logits, before)
+
+
+def test_what_cannot_be_loaded_or_written_is_said(make_host: MakeHost, saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="does not name its host"):
+        routelab.load(saved)
+    model = routelab.load(saved, make_host("olmoe"))
+    with pytest.raises(CheckpointError, match="detach first"):
+        routelab.load(saved, model)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="is a file"):
+        routelab.save(model, tmp_path / "file")

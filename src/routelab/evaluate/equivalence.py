@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import subprocess
 import sys
 import threading
 from fractions import Fraction
+from itertools import product
 
 from routelab.evaluate.extract import NUMBER, canonical, tidy
 
 _LATEX_FRACTION = re.compile(r"^(-?)\\[dt]?frac\s*(?:\{\s*(-?\d+)\s*\}|(\d))\s*(?:\{\s*(\d+)\s*\}|(\d))$")
 _MAX_DIGITS = 400
 _MAX_SYMBOLIC = 300
-_SECONDS = 5
-_CHILD_SECONDS = 60
+# Limits of each step, by the clock: a process that has just started or has to share its CPU gets a second try.
+_SECONDS = (5, 30)
+_CHILD_SECONDS = 180
+
+logger = logging.getLogger("routelab")
 
 
 def equivalent(gold: str, answer: str) -> bool:
     """Return whether ``answer`` means the same as ``gold``.
 
     Equal texts (up to case, spaces and typesetting) and equal rational numbers are equivalent, two different
-    terminating numbers are not, and all else is decided by math-verify (sympy) in at most some seconds; a comparison
-    that takes longer counts as different. A percent sign may be a unit or mean hundredths: ``50%`` equals both ``50``
+    terminating numbers are not, and all else is decided by math-verify (sympy) within a time limit; a comparison that
+    runs out of time is tried again with a longer one, and if that passes too it counts as different and a warning is
+    logged. A percent sign may be a unit or mean hundredths: ``50%`` equals both ``50``
     and ``0.5``. An empty answer equals nothing. Safe in every thread: math-verify's time limit needs the signals of
     the main thread, so elsewhere it runs in a process of its own.
     """
@@ -65,23 +71,61 @@ def as_fraction(text: str) -> Fraction | None:
 
 
 def symbolically_equal(gold: str, answer: str) -> bool:
-    """Return math-verify's verdict on two expressions, within a time limit in every thread."""
-    if threading.current_thread() is threading.main_thread():
-        return _verify(gold, answer)
+    """Return math-verify's verdict on two expressions, within a time limit in every thread.
+
+    Without a verdict in time, also at the second try, they count as different and a warning names them.
+    """
+    on_main = threading.current_thread() is threading.main_thread()
+    verdict = _verify(gold, answer) if on_main else _verify_in_child(gold, answer)
+    if verdict is None:
+        logger.warning("no verdict in time on whether %r equals %r; it counts as different", answer, gold)
+    return bool(verdict)
+
+
+def _verify_in_child(gold: str, answer: str) -> bool | None:
     command = [sys.executable, "-m", "routelab.evaluate.equivalence"]
     pair = json.dumps([gold, answer])
     try:
         child = subprocess.run(command, input=pair, capture_output=True, text=True, timeout=_CHILD_SECONDS, check=True)
     except subprocess.TimeoutExpired:
-        return False
-    return bool(json.loads(child.stdout))
+        return None
+    verdict = json.loads(child.stdout)
+    return None if verdict is None else bool(verdict)
 
 
-def _verify(gold: str, answer: str) -> bool:
+def _verify(gold: str, answer: str) -> bool | None:
+    """Return math-verify's verdict; None if it ran out of time with every limit."""
+    for seconds in _SECONDS:
+        verdict = _verify_within(seconds, gold, answer)
+        if verdict is not None:
+            return verdict
+    return None
+
+
+def _verify_within(seconds: int, gold: str, answer: str) -> bool | None:
+    """Return math-verify's verdict with ``seconds`` for each step; None if a step that could change it took longer.
+
+    Reading and comparing are asked to raise, as they would otherwise return the same for "no" and "no time".
+    """
     from math_verify import parse, verify
+    from math_verify.errors import TimeoutException
 
-    read = [parse(f"${text}$", parsing_timeout=_SECONDS) for text in (gold, answer)]
-    return all(read) and bool(verify(read[0], read[1], timeout_seconds=_SECONDS))
+    try:
+        read = [parse(f"${text}$", parsing_timeout=seconds, raise_on_error=True) for text in (gold, answer)]
+    except TimeoutException:
+        return None
+    except Exception:  # whatever the parser trips over is no expression
+        return False
+    in_time = True
+    for first, second in product(*read):
+        try:
+            if verify(first, second, timeout_seconds=seconds, raise_on_error=True):
+                return True
+        except TimeoutException:
+            in_time = False
+        except Exception:  # sympy cannot compare these two; another pair of readings may do
+            continue
+    return False if in_time else None
 
 
 def _plain(text: str) -> str:

@@ -21,7 +21,7 @@ from routelab.evaluate.loglikelihood import choice_log_likelihoods
 from routelab.evaluate.loss import text_loss
 from routelab.evaluate.prompts import render
 from routelab.evaluate.stats import mean_at_k, pass_at_k
-from routelab.evaluate.tasks import Task, get_task
+from routelab.evaluate.tasks import Task, task_with
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -64,7 +64,7 @@ def evaluate(
         DataError: the task's data cannot be read.
     """
     if isinstance(task, str):
-        task = get_task(task, limit=limit, **(options or {}))
+        task = task_with(task, limit, options or {})
     elif limit is not None or options:
         raise EvaluationError("a ready task has its examples already; give limit and options to get_task")
     began = time.perf_counter()

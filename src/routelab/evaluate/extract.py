@@ -7,7 +7,6 @@ last occurrence counts, and what stands inside ``<think>...</think>`` never does
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,6 +26,13 @@ _HASH = re.compile(r"####[ \t]*([^\n]*)")
 _PHRASE = re.compile(
     r"\banswer\b(?:[^.\n:=]{0,40}?\b(?:is|are|was|equals|be)\b|\s*[:=])\s*:?\s*(?P<said>[^\n]*)", re.IGNORECASE
 )
+# Arithmetic and what it comes to: "3 x 4 = 12", "$5 + $3 = $8", "x = 5".
+_EQUATION = re.compile(r"(?:[\d\s.,$€£¥%+\-−*/×÷·^()xX=]|\\(?:times|cdot|div)\b|\b[A-WYZa-wyz](?=\s*=))+=(?P<result>[^=]*)")
+_OPERATOR = re.compile(r"\s*(?:[-+*^=(\\×÷·]|[xX]\s*\d)")
+_SPACED_SIGN = re.compile(r"([$€£¥]?\s*[-−+])\s+(?=[$€£¥]?\s?[\d.])")
+_SPACED_THOUSANDS = re.compile(r"([-−+]?[$€£¥]?\s?-?)([1-9]\d{0,2}(?:[ \u00a0\u202f]\d{3})+)(?!\s*[\d/]|,\d)")
+_TAG = re.compile(r"</?(?:b|i|u|em|strong|code|mark|span|font|p|div|center)(?:\s+[\w-]+=[^<>]*)?>", re.IGNORECASE)
+_BRACE = re.compile(r"(?P<box>\\{1,2}f?box(?:ed)?\s*\{)|\\.|[{}]", re.DOTALL)
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
 _TEXT_MACRO = re.compile(r"\\(?:text|mathrm|mathbf|textbf|mbox)\s*\{([^{}]*)\}")
 _TYPESETTING = (
@@ -59,12 +65,12 @@ def extract_answer(text: str) -> Extracted:
     hashed = [answer for match in _HASH.finditer(spoken) if (answer := _after_hash(match[1]))]
     if hashed:
         return Extracted(hashed[-1], False, "hash")
-    boxes = list(_boxes(spoken))
+    boxes = _boxes(spoken)
     if boxes and boxes[-1] is None:
         return Extracted("", True, "none")
-    boxed = [tidy(box) for box in boxes if box and box.strip()]
+    boxed = next((answer for box in reversed(boxes) if box and (answer := tidy(spoken[box]))), "")
     if boxed:
-        return Extracted(boxed[-1], False, "boxed")
+        return Extracted(boxed, False, "boxed")
     said = [answer for match in _PHRASE.finditer(spoken) if (answer := _after_phrase(match["said"]))]
     if said:
         return Extracted(said[-1], False, "phrase")
@@ -108,11 +114,26 @@ def _typeset(text: str) -> str:
 
 def _after_hash(line: str) -> str:
     """The answer on a ``####`` line; empty for what is a Markdown heading: several words that begin with no number."""
-    line = _typeset(line).strip().rstrip("#").strip()
-    match = NUMBER.match(line)
-    if match and not re.match(r"\s*[-+*^=(\\]", line[match.end() :]):
-        return canonical(match)
+    line = _TAG.sub("", _typeset(line)).replace("`", "").strip().rstrip("#").strip()
+    equation = _EQUATION.fullmatch(line)
+    number = _leading_number(equation["result"] if equation else line)
+    if number:
+        return number
     return tidy(line) if "\\" in line or len(line.split()) == 1 else ""
+
+
+def _leading_number(text: str) -> str:
+    """The number that ``text`` begins with, also with spaces after its sign or between its thousands ("- 1 000").
+
+    Empty where there is none or where it is only the first term of an expression.
+    """
+    text = text.strip()
+    sign = _SPACED_SIGN.match(text)
+    text = sign[1] + text[sign.end() :] if sign else text
+    thousands = _SPACED_THOUSANDS.match(text)
+    text = thousands[1] + re.sub(r"\s", "", thousands[2]) + text[thousands.end() :] if thousands else text
+    match = NUMBER.match(text)
+    return canonical(match) if match and not _OPERATOR.match(text, match.end()) else ""
 
 
 def _after_phrase(said: str) -> str:
@@ -126,14 +147,21 @@ def _after_phrase(said: str) -> str:
     return tidy(words) if len(words.split()) <= 3 else ""
 
 
-def _boxes(text: str) -> Iterator[str | None]:
-    """Yield the content of each ``\\boxed{...}`` with nested and escaped braces; None for one that is never closed."""
-    for start in re.finditer(r"\\f?box(?:ed)?\s*\{", text):
-        depth = 1
-        for brace in re.finditer(r"\\.|[{}]", text[start.end() :], re.DOTALL):
-            depth += {"{": 1, "}": -1}.get(brace[0], 0)
-            if depth == 0:
-                yield text[start.end() : start.end() + brace.start()]
-                break
-        else:
-            yield None
+def _boxes(text: str) -> list[slice | None]:
+    """Where the content of each ``\\boxed{...}`` stands, in the order they open; None for one that is never closed.
+
+    One pass, with a stack of open braces: nested and escaped braces are understood.
+    """
+    boxes: list[slice | None] = []
+    opened: list[tuple[int, int] | None] = []
+    for brace in _BRACE.finditer(text):
+        if brace["box"]:
+            opened.append((len(boxes), brace.end()))
+            boxes.append(None)
+        elif brace[0] == "{":
+            opened.append(None)
+        elif brace[0] == "}" and opened:
+            box = opened.pop()
+            if box:
+                boxes[box[0]] = slice(box[1], brace.start())
+    return boxes

@@ -45,8 +45,10 @@ def paired_bootstrap(
     (1 or 0 for right or wrong, a loss, a length). BCa: Efron, "Better bootstrap confidence intervals", JASA 1987.
 
     Raises:
-        EvaluationError: the ids differ (some are named), there are fewer than two, or a score is not finite.
+        EvaluationError: the ids differ (some are named), there are fewer than two, or a score is not finite; or
+            ``level`` is not between 0 and 1, or ``resamples`` below 1.
     """
+    _check(level, resamples)
     differences = _differences(first, second)
     mean = float(differences.mean())
     if np.ptp(differences) == 0:
@@ -86,6 +88,7 @@ def paired_bootstrap_over_seeds(
         EvaluationError: as :func:`paired_bootstrap`; also for arms of different numbers of seeds, or one seed to
             resample.
     """
+    _check(level, resamples)
     if len(first) != len(second) or not first:
         raise EvaluationError(
             f"the arms have {len(first)} and {len(second)} seeds; a paired comparison needs the same ones"
@@ -119,9 +122,16 @@ def average_seeds(runs: Sequence[Scores]) -> dict[str, float]:
 
 
 def mean_sd(values: Sequence[float]) -> tuple[float, float | None]:
-    """Return mean and sample standard deviation (over n − 1); None for the latter where there is one value only."""
+    """Return mean and sample standard deviation (over n − 1); None for the latter where there is one value only.
+
+    Raises:
+        EvaluationError: there are no values, or one is not finite.
+    """
     if not values:
         raise EvaluationError("there are no values to average")
+    bad = [f"{value} (number {i})" for i, value in enumerate(values, start=1) if not math.isfinite(value)]
+    if bad:
+        raise EvaluationError(f"values to average are not finite: {', '.join(bad[:_SHOWN])} of {len(values)}")
     return fmean(values), stdev(values) if len(values) > 1 else None
 
 
@@ -146,6 +156,13 @@ def pass_at_k(samples: int, correct: int, k: int) -> float:
     if samples - correct < k:
         return 1.0
     return 1.0 - math.prod(1.0 - k / i for i in range(samples - correct + 1, samples + 1))
+
+
+def _check(level: float, resamples: int) -> None:
+    if not 0 < level < 1:
+        raise EvaluationError(f"the level of an interval lies between 0 and 1, such as 0.95; got {level}")
+    if resamples < 1:
+        raise EvaluationError(f"a bootstrap needs at least one resample, got {resamples}")
 
 
 def _differences(first: Scores, second: Scores) -> np.ndarray:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from routelab.data.chat import strip_calculator, to_messages
 from routelab.data.mini_world import MiniWorld
@@ -53,19 +53,32 @@ def get_task(name: str, *, limit: int | None = None, **options: Any) -> Task:
     """Build the task ``name`` with its first ``limit`` examples (default: all, or 200 generated ones).
 
     Raises:
-        EvaluationError: an unknown task or option (the nearest known one is named), or an option out of its domain.
+        EvaluationError: an unknown task or option (the nearest known one is named), or an option of the wrong type or
+            out of its domain.
         DataError: the task's data cannot be read.
     """
+    return task_with(name, limit, options)
+
+
+def task_with(name: str, limit: int | None, options: Mapping[str, Any]) -> Task:
+    """Build a task as :func:`get_task` does, from options that somebody wrote: their names may be any text."""
+    if "limit" in options:
+        raise EvaluationError(f"the task {name!r} has no option 'limit'; the number of examples is given beside them")
     if name not in TASKS:
         raise EvaluationError(f"no task is called {name!r}{closest(name, TASKS)}")
     if limit is not None and limit < 1:
         raise EvaluationError(f"a task needs at least one example, got limit {limit}")
     build = TASKS[name]
-    known = {key: parameter.default for key, parameter in inspect.signature(build).parameters.items() if key != "limit"}
-    for option in options:
+    parameters = inspect.signature(build, eval_str=True).parameters
+    known = {key: parameter for key, parameter in parameters.items() if key != "limit"}
+    for option, value in options.items():
         if option not in known:
             raise EvaluationError(f"the task {name!r} has no option {option!r}{closest(option, known)}")
-    settings = {**known, **options}
+        kinds = get_args(known[option].annotation) or (known[option].annotation,)
+        if type(value) not in kinds:
+            wanted = " or ".join(kind.__name__ for kind in kinds)
+            raise EvaluationError(f"the task {name!r}: the option {option!r} must be of type {wanted}, got {value!r}")
+    settings = {key: parameter.default for key, parameter in known.items()} | dict(options)
     made = build(limit, **settings)
     return Task(name=name, options=MappingProxyType(settings), **made)
 

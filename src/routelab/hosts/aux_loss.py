@@ -12,8 +12,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.hooks import RemovableHandle
+
+from routelab.errors import HostError
+from routelab.hosts.calls import call_arguments
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -21,38 +24,51 @@ if TYPE_CHECKING:
     from routelab.hosts.locate import Host
 
 
-def guard_aux_loss(host: Host) -> Callable[[], None]:
-    """Install the guard on a host and return a function that removes it."""
-    model = host.model
-    load_balancing_loss = sys.modules[type(model).__module__].load_balancing_loss_func
-    pending: list[Tensor] = []
+class _Guard:
+    """Three hooks and what they tell each other about the call in progress."""
 
-    def before(module: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        pending.clear()
-        wanted = kwargs.get("output_router_logits")
-        wanted = module.config.output_router_logits if wanted is None else wanted
-        inputs = kwargs.get("input_ids", kwargs.get("inputs_embeds", args[0] if args else None))
-        mask = kwargs.get("attention_mask")
+    def __init__(self, num_experts: int, top_k: int) -> None:
+        self.num_experts, self.top_k = num_experts, top_k
+        self.mask: Tensor | None = None
+
+    def before(self, model: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Keep the host from computing the loss where it would crash."""
+        self.mask = None
+        given = call_arguments(model, args, kwargs)
+        wanted = given.get("output_router_logits")
+        wanted = model.config.output_router_logits if wanted is None else wanted
+        inputs = given.get("input_ids")
+        inputs = given.get("inputs_embeds") if inputs is None else inputs
+        mask = given.get("attention_mask")
         if not wanted or mask is None or inputs is None or mask.ndim != 2 or mask.shape[1] == inputs.shape[1]:
             return None
-        pending.append(mask[:, -inputs.shape[1] :])
-        return args, {**kwargs, "output_router_logits": False}
+        if given.get("return_dict") is False:
+            raise HostError("output_router_logits with a cache needs return_dict=True")
+        self.mask = mask[:, -inputs.shape[1] :]
+        return (), {**given, "output_router_logits": False}
 
-    def record_logits(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return (args, {**kwargs, "output_router_logits": True}) if pending else None
+    def record(self, backbone: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Let the backbone return the router logits all the same."""
+        return None if self.mask is None else (args, {**kwargs, "output_router_logits": True})
 
-    def after(module: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        if not pending:
+    def after(self, model: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        """Compute the loss with the host's own function from these tokens' part of the mask."""
+        if self.mask is None:
             return
-        mask = pending.pop()
-        output.aux_loss = load_balancing_loss(output.router_logits, host.num_experts, host.top_k, mask)
+        mask, self.mask = self.mask, None
+        load_balancing_loss = sys.modules[type(model).__module__].load_balancing_loss_func
+        output.aux_loss = load_balancing_loss(output.router_logits, self.num_experts, self.top_k, mask)
         if output.loss is not None:
-            output.loss = output.loss + module.router_aux_loss_coef * output.aux_loss.to(output.loss.device)
+            output.loss = output.loss + model.router_aux_loss_coef * output.aux_loss.to(output.loss.device)
 
+
+def guard_aux_loss(host: Host) -> Callable[[], None]:
+    """Install the guard on a host and return a function that removes it."""
+    guard = _Guard(host.num_experts, host.top_k)
     hooks = (
-        model.register_forward_pre_hook(before, with_kwargs=True),
-        host.backbone.register_forward_pre_hook(record_logits, with_kwargs=True),
-        model.register_forward_hook(after, with_kwargs=True),
+        host.model.register_forward_pre_hook(guard.before, with_kwargs=True),
+        host.backbone.register_forward_pre_hook(guard.record, with_kwargs=True),
+        host.model.register_forward_hook(guard.after, with_kwargs=True),
     )
     return partial(_remove, hooks)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -23,8 +24,8 @@ def is_int(value: object) -> bool:
 
 
 def is_number(value: object) -> bool:
-    """Whether ``value`` is a real number and not a bool."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    """Whether ``value`` is a finite real number and not a bool."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def config_from(cls: type[Config], values: Mapping[str, Any], where: str) -> Config:

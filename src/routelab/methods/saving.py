@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from routelab._version import __version__
 from routelab.errors import CheckpointError, closest
 from routelab.hosts.locate import locate
-from routelab.methods.attachment import attach, attached, attached_host
+from routelab.methods.attachment import attach, attached, attached_host, detach
 from routelab.methods.base_config import config_from
 from routelab.methods.registry import METHODS, config_class
 
@@ -36,8 +36,11 @@ def save(model: PreTrainedModel, path: str | os.PathLike[str]) -> Path:
 
     Raises:
         HostError: nothing is attached.
+        CheckpointError: ``path`` is a file.
     """
     host, folder = attached_host(model), Path(path)
+    if folder.exists() and not folder.is_dir():
+        raise CheckpointError(f"{folder} is a file; routelab.save writes a directory")
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {
         f"{method.name}.{name}": tensor.contiguous()
@@ -77,6 +80,8 @@ def load(path: str | os.PathLike[str], model: PreTrainedModel | None = None) -> 
     if model is None:
         from routelab.hosts.loading import load_host
 
+        if not description["host"]["name"]:
+            raise CheckpointError(f"{folder} does not name its host; pass it: routelab.load(path, model)")
         model, _ = load_host(description["host"]["name"])
     own, saved = locate(model).fingerprint(), description["host"]
     for key, value in own.items():
@@ -84,15 +89,19 @@ def load(path: str | os.PathLike[str], model: PreTrainedModel | None = None) -> 
             raise CheckpointError(
                 f"{folder} was saved from a host with {key} {saved.get(key)!r}, this one has {value!r}"
             )
-    for entry in description["methods"]:
-        name = entry["name"]
-        attach(
-            model,
-            config_from(config_class(name), entry["config"], f"{folder / ROUTING_JSON}, method {name!r}"),
-        )
-        prefix = f"{name}."
-        state = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
-        attached(model)[-1].load_state_dict(state)
+    if attached(model):
+        raise CheckpointError(f"the model already has {attached(model)}; detach first, then load {folder}")
+    try:
+        for entry in description["methods"]:
+            where = f"{folder / ROUTING_JSON}, method {entry['name']!r}"
+            attach(model, config_from(config_class(entry["name"]), entry["config"], where))
+            prefix = f"{entry['name']}."
+            state = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+            attached(model)[-1].load_state_dict(state)
+    except BaseException:
+        if attached(model):
+            detach(model)
+        raise
     return model
 
 
@@ -100,26 +109,24 @@ def _read_description(folder: Path) -> dict[str, Any]:
     file = folder / ROUTING_JSON
     try:
         description = json.loads(file.read_text(encoding="utf-8"))
-        known = (
-            description["format"],
-            description["host"]["name"],
-            description["methods"],
-            description["sha256"],
-        )
+        version, _, _ = int(description["format"]), str(description["host"]["name"]), str(description["sha256"])
+        methods = [(str(entry["name"]), dict(entry["config"])) for entry in description["methods"]]
     except FileNotFoundError as error:
         raise CheckpointError(
             f"{folder} holds no {ROUTING_JSON}; is it a directory written by routelab.save?"
         ) from error
-    except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{file} is damaged: {error!r}") from error
-    if known[0] > FORMAT:
+    if version > FORMAT:
         raise CheckpointError(
-            f"{file} has format {known[0]}, written by routelab {description.get('routelab')}; this version reads "
+            f"{file} has format {version}, written by routelab {description.get('routelab')}; this version reads "
             f"up to {FORMAT}: upgrade routelab"
         )
-    for entry in known[2]:
-        if entry["name"] not in METHODS:
-            raise CheckpointError(f"{file} names the unknown method {entry['name']!r}{closest(entry['name'], METHODS)}")
+    if not methods:
+        raise CheckpointError(f"{file} names no method: there is nothing to load")
+    for name, _ in methods:
+        if name not in METHODS:
+            raise CheckpointError(f"{file} names the unknown method {name!r}{closest(name, METHODS)}")
     return dict(description)
 
 

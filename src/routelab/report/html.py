@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from routelab.errors import RecipeError
 from routelab.report.figures import Panel, panels
+from routelab.report.inputs import read_run
 from routelab.report.tables import claim, headline_comparison, reading, tables, verdict
 from routelab.report.theme import VARIABLES, arm_colours, metric_of
 
@@ -91,12 +90,7 @@ def _session(session: Mapping[str, Any]) -> str:
 def report_run(folder: Path) -> tuple[dict[str, Any], list[Path]]:
     """Draw the figures and write the page of a run directory; return its results and the files written, page first.
 
-    Raises ``RecipeError`` when the folder holds no finished run.
+    Raises ``RecipeError`` when the folder holds no finished run, or a file of it is damaged.
     """
-    results = folder / "results.json"
-    if not results.is_file():
-        raise RecipeError(f"{folder} holds no results.json: it is no run directory, or its run is not finished")
-    values = json.loads(results.read_text(encoding="utf-8"))
-    metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    return values, write_report(folder / "report.html", folder / "figures", values, metrics, manifest)
+    results, metrics, manifest = read_run(folder)
+    return results, write_report(folder / "report.html", folder / "figures", results, metrics, manifest)

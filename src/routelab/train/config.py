@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Literal, TypeVar
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, StrictInt, ValidationError
 from pydantic.dataclasses import dataclass
 
 from routelab.errors import ConfigError
@@ -64,13 +64,13 @@ class TrainConfig:
         ConfigError: a field is unknown or out of its domain, or there is not exactly one budget.
     """
 
-    steps: int | None = Field(default=None, ge=1)
-    tokens: int | None = Field(default=None, ge=1)
-    epochs: int | None = Field(default=None, ge=1)
+    steps: StrictInt | None = Field(default=None, ge=1)
+    tokens: StrictInt | None = Field(default=None, ge=1)
+    epochs: StrictInt | None = Field(default=None, ge=1)
 
-    batch_size: int = Field(default=8, ge=1)
-    grad_accum: int = Field(default=1, ge=1)
-    max_length: int = Field(default=512, ge=2)
+    batch_size: StrictInt = Field(default=8, ge=1)
+    grad_accum: StrictInt = Field(default=1, ge=1)
+    max_length: StrictInt = Field(default=512, ge=2)
     overlong: Literal["drop", "cut", "refuse"] = "drop"
     packing: bool = False
     assistant_only: bool = True
@@ -83,8 +83,8 @@ class TrainConfig:
 
     dtype: Literal["host", "bfloat16"] = "host"
     gradient_checkpointing: bool = False
-    log_every: int = Field(default=10, ge=1)
-    save_every: int | None = Field(default=None, ge=1)
+    log_every: StrictInt = Field(default=10, ge=1)
+    save_every: StrictInt | None = Field(default=None, ge=1)
 
     def __post_init__(self) -> None:
         given = [name for name in ("steps", "tokens", "epochs") if getattr(self, name) is not None]

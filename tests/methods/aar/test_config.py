@@ -28,6 +28,8 @@ from routelab.methods.base_config import config_from
         ({"window_source": "layer:x"}, "is none of"),
         ({"window_source": "attn"}, "is none of"),
         ({"gate_scale_init": "0"}, "number or null"),
+        ({"gate_scale_init": float("nan")}, "finite number or null"),
+        ({"init_std": float("inf")}, "finite number of at least 0"),
         ({"include_self": 1}, "true or false"),
         ({"init_std": -1}, "at least 0"),
         ({"seed": -1}, "at least 0"),

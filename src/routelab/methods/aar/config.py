@@ -86,7 +86,7 @@ class AARConfig:
         )
         require(
             self.gate_scale_init is None or is_number(self.gate_scale_init),
-            f"gate_scale_init must be a number or null, not {self.gate_scale_init!r}",
+            f"gate_scale_init must be a finite number or null, not {self.gate_scale_init!r}",
         )
         require(
             self.window_source in SOURCES or _LAYER_SOURCE.fullmatch(str(self.window_source)) is not None,
@@ -94,7 +94,7 @@ class AARConfig:
         )
         require(
             is_number(self.init_std) and self.init_std >= 0,
-            f"init_std must be at least 0, not {self.init_std!r}",
+            f"init_std must be a finite number of at least 0, not {self.init_std!r}",
         )
         require(is_int(self.seed) and self.seed >= 0, f"seed must be an integer of at least 0, not {self.seed!r}")
 

@@ -23,8 +23,8 @@ def shuffle_orders(size: int, seed: int) -> Tensor:
 def shuffled_window(window: Tensor, positions: Tensor, orders: Tensor) -> Tensor:
     """Return each token's weights in the order that belongs to its position.
 
-    The order depends on nothing but the position, so decoding with a cache equals prefill and a padded batch equals
-    each of its rows alone.
+    The order depends on nothing but the position, so decoding with a cache equals prefill, and a left-padded batch
+    equals each of its rows alone where its position ids do (``generate`` and this library's evaluation pass them).
 
     Args:
         window: ``[B, n, M]``.
