@@ -80,7 +80,7 @@ def test_overrides(file: Path) -> None:
         ("arms.aar=[]", "arms.aar has no method"),
         ("arms.aar.0.method=[1]", "arms.aar.0.method: no method is called [1]"),
         ("arms.a$b^$=[{method: routing_only}]", "arms: 'a$b^$' cannot be an arm's name"),
-        ("arms={.hidden: [{method: routing_only}]}", "cannot be an arm's name"),
+        ("arms.-x=[{method: routing_only}]", "cannot be an arm's name"),
         ("arms.a/b=[{method: routing_only}]", "cannot be an arm's name"),
         ("evaluate.0.temperature=.inf", "evaluate.0.temperature: Input should be a finite number"),
         ("evaluate.0.batch_size=true", "evaluate.0.batch_size: Input should be a valid integer"),

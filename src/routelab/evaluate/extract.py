@@ -27,7 +27,9 @@ _PHRASE = re.compile(
     r"\banswer\b(?:[^.\n:=]{0,40}?\b(?:is|are|was|equals|be)\b|\s*[:=])\s*:?\s*(?P<said>[^\n]*)", re.IGNORECASE
 )
 # Arithmetic and what it comes to: "3 x 4 = 12", "$5 + $3 = $8", "x = 5".
-_EQUATION = re.compile(r"(?:[\d\s.,$€£¥%+\-−*/×÷·^()xX=]|\\(?:times|cdot|div)\b|\b[A-WYZa-wyz](?=\s*=))+=(?P<result>[^=]*)")
+_EQUATION = re.compile(
+    r"(?:[\d\s.,$€£¥%+\-−*/×÷·^()xX=]|\\(?:times|cdot|div)\b|\b[A-WYZa-wyz](?=\s*=))+=(?P<result>[^=]*)"
+)
 _OPERATOR = re.compile(r"\s*(?:[-+*^=(\\×÷·]|[xX]\s*\d)")
 _SPACED_SIGN = re.compile(r"([$€£¥]?\s*[-−+])\s+(?=[$€£¥]?\s?[\d.])")
 _SPACED_THOUSANDS = re.compile(r"([-−+]?[$€£¥]?\s?-?)([1-9]\d{0,2}(?:[ \u00a0\u202f]\d{3})+)(?!\s*[\d/]|,\d)")
