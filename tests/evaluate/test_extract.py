@@ -85,6 +85,11 @@ def test_many_boxes_take_one_pass() -> None:
     assert extract_answer(opened + "5}").answer == "5"
 
 
+def test_a_long_chain_of_equations_is_read_at_once() -> None:
+    assert extract_answer("#### " + "x = " * 2_000 + "5").answer == "5"
+    assert extract_answer("#### " + "x = " * 2_000 + "no idea").where == "none"
+
+
 def test_braces_outside_boxes_do_not_count() -> None:
     assert extract_answer("} { \\boxed{\\{5} so").answer == "\\{5"
     assert extract_answer("a\\\\boxed{6}").answer == "6"
