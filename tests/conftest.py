@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from transformers import (
+    AutoTokenizer,
     MixtralConfig,
     MixtralForCausalLM,
     OlmoeConfig,
@@ -21,6 +22,8 @@ from transformers import (
     Qwen3MoeConfig,
     Qwen3MoeForCausalLM,
 )
+
+from routelab.hosts.minis.loader import TOKENIZER
 
 COMMON = {
     "vocab_size": 61,
@@ -120,3 +123,28 @@ def data_root() -> Path:
     if not root or not Path(root).is_dir():
         pytest.skip("ROUTELAB_DATA does not name a directory of data files")
     return Path(root)
+
+
+@pytest.fixture(scope="session")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random OLMoE with the minis' tokenizer, saved as an ordinary checkpoint directory."""
+    folder = tmp_path_factory.mktemp("host")
+    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
+    torch.manual_seed(0)
+    config = OlmoeConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        num_experts=4,
+        num_experts_per_tok=2,
+        max_position_embeddings=512,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+    )
+    OlmoeForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder

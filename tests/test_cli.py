@@ -12,14 +12,12 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoTokenizer, OlmoeConfig, OlmoeForCausalLM
 from typer.testing import CliRunner
 
 import routelab
 from routelab import __version__
 from routelab.cli import _free, app
 from routelab.errors import CheckpointError, EvaluationError, RoutelabError
-from routelab.hosts.minis.loader import TOKENIZER
 
 run = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
 
@@ -29,30 +27,6 @@ def call(*words: str) -> Any:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
-
-
-@pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("host")
-    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
-    torch.manual_seed(0)
-    config = OlmoeConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        intermediate_size=8,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        num_experts=4,
-        num_experts_per_tok=2,
-        max_position_embeddings=512,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=None,
-    )
-    OlmoeForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

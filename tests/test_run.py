@@ -13,10 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoTokenizer, OlmoeConfig, OlmoeForCausalLM
 
 from routelab.errors import RecipeError
-from routelab.hosts.minis.loader import TOKENIZER
 from routelab.recipe import Recipe, load_recipe
 from routelab.report.html import report_run
 from routelab.run import run_recipe
@@ -37,30 +35,6 @@ evaluate:
   - {{task: mini-arithmetic, limit: 3, max_new_tokens: 6, batch_size: 3}}
   - {{task: mini-facts, limit: 5}}
 """
-
-
-@pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("host")
-    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
-    torch.manual_seed(0)
-    config = OlmoeConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        intermediate_size=8,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        num_experts=4,
-        num_experts_per_tok=2,
-        max_position_embeddings=256,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=None,
-    )
-    OlmoeForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 def write_recipe(folder: Path, host: Path, steps: int) -> Path:

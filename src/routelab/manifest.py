@@ -52,7 +52,7 @@ class Manifest:
         self._write()
 
     def close(self) -> None:
-        """Note the end of this session."""
+        """Note when this invocation ended."""
         self._session.update(ended=_now(), seconds=round(time.perf_counter() - self._began, 3))
         self._write()
 
