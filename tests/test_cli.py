@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 
 import routelab
 from routelab import __version__
-from routelab.cli import _free, app
+from routelab.cli import app
+from routelab.cli.runs import _free
 from routelab.errors import CheckpointError, EvaluationError, RoutelabError
 
 run = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})

@@ -21,7 +21,7 @@ SCRIPTS = Path(__file__).parents[3] / "scripts" / "minis"
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(SCRIPTS))
-    return importlib.import_module("train_mini_moe")
+    return importlib.import_module("train_mini")
 
 
 def test_documents_are_what_the_chat_template_writes(script: ModuleType) -> None:
@@ -47,8 +47,9 @@ def test_a_batch_depends_on_seed_and_step_alone(script: ModuleType) -> None:
     assert [b.input_ids.tolist() for b in first.batches(5)] != [b.input_ids.tolist() for b in first.batches(6)]
 
 
+@pytest.mark.parametrize("mini", ["mini-moe", "mini-dense"])
 def test_a_resumed_run_ends_in_the_same_weights(
-    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mini: str
 ) -> None:
     monkeypatch.setattr(script, "measure", lambda *args, **kwargs: {"facts": 0.0})
 
@@ -56,7 +57,7 @@ def test_a_resumed_run_ends_in_the_same_weights(
         options = (
             f"--steps {steps} --documents 4 --measure-every 2 --work {tmp_path / name} --export {tmp_path / name}-out"
         )
-        monkeypatch.setattr(sys, "argv", ["train_mini_moe.py", *options.split()])
+        monkeypatch.setattr(sys, "argv", ["train_mini.py", mini, *options.split()])
         script.main()
         return torch.load(tmp_path / name / "checkpoint.pt", weights_only=True)["model"]
 

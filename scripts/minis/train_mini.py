@@ -1,9 +1,8 @@
-"""Train mini-moe (OLMoE architecture) on the mini-world, from nothing, on one CPU core; export it in bfloat16.
+"""Train a mini on the mini-world, from nothing, on one CPU core; export it in bfloat16.
 
-    OMP_NUM_THREADS=1 python scripts/minis/train_mini_moe.py
+    OMP_NUM_THREADS=1 python scripts/minis/train_mini.py mini-moe
 
-Writes ``log.jsonl`` and a checkpoint under ``scratch/mini-moe`` and continues from there when run again. The
-learning rate warms up and then stays: a final decay would solve nearly everything and leave router training nothing.
+Writes ``log.jsonl`` and a checkpoint under ``scratch/NAME`` and continues from there when run again.
 """
 
 from __future__ import annotations
@@ -17,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from architectures import MINIS
 from feed import IGNORED, Batch, Feed
 from measure import measure
-from transformers import AutoTokenizer, GenerationConfig, OlmoeConfig, OlmoeForCausalLM
+from transformers import AutoTokenizer, GenerationConfig, PreTrainedModel
 from transformers.models.olmoe.modeling_olmoe import load_balancing_loss_func
 
 from routelab.hosts.minis.loader import TOKENIZER, WEIGHTS
@@ -27,33 +27,9 @@ from routelab.hosts.minis.loader import TOKENIZER, WEIGHTS
 WARMUP = 100
 
 
-def build(seed: int) -> OlmoeForCausalLM:
-    """Six layers of sixteen experts, two of them active per token; 2.9 million parameters."""
-    torch.manual_seed(seed)
-    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
-    config = OlmoeConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=128,
-        intermediate_size=64,
-        num_hidden_layers=6,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        num_experts=16,
-        num_experts_per_tok=2,
-        max_position_embeddings=4096,
-        tie_word_embeddings=True,
-        router_aux_loss_coef=0.01,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        use_cache=True,
-    )
-    return OlmoeForCausalLM(config)
-
-
-def learning_rate(step: int, peak: float) -> float:
-    """Linear warm-up over :data:`WARMUP` steps, then ``peak``."""
-    return peak * min(1.0, (step + 1) / WARMUP)
+def learning_rate(step: int, peak: float, steps: int, decay: int) -> float:
+    """Linear warm-up over :data:`WARMUP` steps, then ``peak``, then linear to zero over the last ``decay`` steps."""
+    return peak * min(1.0, (step + 1) / WARMUP, (steps - step) / max(1, decay))
 
 
 def weigh(batch: Batch) -> torch.Tensor:
@@ -61,23 +37,26 @@ def weigh(batch: Batch) -> torch.Tensor:
     return (batch.labels[:, 1:] != IGNORED) * batch.weights[:, None]
 
 
-def losses(model: OlmoeForCausalLM, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+def losses(model: PreTrainedModel, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
     """Weighted sum of the labelled tokens' losses (the head runs on these alone), and the load-balancing loss."""
-    out = model.model(input_ids=batch.input_ids, output_router_logits=True, use_cache=False)
+    config = model.config
+    routed = {"output_router_logits": True} if hasattr(config, "num_experts") else {}
+    out = model.model(input_ids=batch.input_ids, use_cache=False, **routed)
     weights = weigh(batch)
     chosen = weights > 0
     logits = model.lm_head(out.last_hidden_state[:, :-1][chosen])
     loss = torch.nn.functional.cross_entropy(logits, batch.labels[:, 1:][chosen], reduction="none")
-    config = model.config
-    balance = load_balancing_loss_func(out.router_logits, config.num_experts, config.num_experts_per_tok)
+    balance = torch.zeros(())
+    if routed:
+        balance = load_balancing_loss_func(out.router_logits, config.num_experts, config.num_experts_per_tok)
     return (loss * weights[chosen]).sum(), balance
 
 
-def export(model: OlmoeForCausalLM, target: Path) -> None:
+def export(model: PreTrainedModel, target: Path) -> None:
     """Write ``model`` in bfloat16 as an ordinary checkpoint, then put it in place of the old one."""
     new = target.with_name(target.name + ".new")
     shutil.rmtree(new, ignore_errors=True)
-    copy = OlmoeForCausalLM(model.config).to(torch.bfloat16)
+    copy = type(model)(model.config).to(torch.bfloat16)
     copy.load_state_dict(model.state_dict())
     copy.generation_config = GenerationConfig(
         eos_token_id=model.config.eos_token_id, pad_token_id=model.config.pad_token_id, do_sample=False
@@ -99,9 +78,12 @@ def save_atomic(state: dict[str, Any], path: Path) -> None:
 def train(args: argparse.Namespace) -> None:
     args.work.mkdir(parents=True, exist_ok=True)
     checkpoint, log = args.work / "checkpoint.pt", args.work / "log.jsonl"
-    model = build(args.seed)
-    model.set_experts_implementation(args.experts)
     tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
+    torch.manual_seed(args.seed)
+    model = args.mini.build(tokenizer)
+    coefficient = getattr(model.config, "router_aux_loss_coef", 0.0)
+    if coefficient:
+        model.set_experts_implementation(args.experts)
     feed = Feed(tokenizer, seed=args.seed, documents=args.documents)
     decayed = [p for p in model.parameters() if p.dim() > 1]
     plain = [p for p in model.parameters() if p.dim() <= 1]
@@ -122,14 +104,14 @@ def train(args: argparse.Namespace) -> None:
     for step in range(first, args.steps):
         began = time.perf_counter()
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, args.lr)
+            group["lr"] = learning_rate(step, args.lr, args.steps, args.decay)
         batches = feed.batches(step)
         total = sum(float(weigh(b).sum()) for b in batches)
         loss = aux = 0.0
         for batch in batches:
             text, balance = losses(model, batch)
             share = balance * batch.input_ids.numel() / sum(b.input_ids.numel() for b in batches)
-            (text / total + model.config.router_aux_loss_coef * share).backward()
+            (text / total + coefficient * share).backward()
             loss, aux = loss + float(text.detach()) / total, aux + float(share.detach())
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -152,17 +134,25 @@ def train(args: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=2200)
+    parser.add_argument("name", choices=MINIS)
+    parser.add_argument("--steps", type=int, help="default: as shipped, with the decay of the shipped run")
     parser.add_argument("--documents", type=int, default=32, help="documents a step")
-    parser.add_argument("--lr", type=float, default=3e-3)
+    parser.add_argument("--lr", type=float)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--experts", default="grouped_mm", choices=["eager", "grouped_mm"])
     parser.add_argument("--measure-every", type=int, default=200)
     parser.add_argument("--measure-n", type=int, default=64)
-    parser.add_argument("--work", type=Path, default=Path("scratch/mini-moe"))
-    parser.add_argument("--export", type=Path, default=WEIGHTS / "mini-moe")
+    parser.add_argument("--work", type=Path)
+    parser.add_argument("--export", type=Path)
     parser.add_argument("--export-only", action="store_true", help="export the checkpoint as it is; do not train")
-    train(parser.parse_args())
+    args = parser.parse_args()
+    args.mini = MINIS[args.name]
+    args.decay = args.mini.decay if args.steps is None else 0
+    args.steps = args.steps or args.mini.steps
+    args.lr = args.lr or args.mini.lr
+    args.work = args.work or Path("scratch") / args.name
+    args.export = args.export or WEIGHTS / args.name
+    train(args)
 
 
 if __name__ == "__main__":

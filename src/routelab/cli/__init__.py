@@ -1,0 +1,57 @@
+"""The command line: words to calls. Everything heavy is imported inside the commands, so that ``--help`` is quick."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from routelab._version import __version__
+from routelab.cli import bench, doctor, models, runs
+from routelab.cli.common import console
+from routelab.errors import RoutelabError
+
+app = typer.Typer(
+    name="routelab",
+    help="Attach routing methods to pretrained language models, train them, measure them, show them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(bench.app, name="bench")
+for command in (
+    runs.demo,
+    runs.run,
+    models.generate,
+    models.trace,
+    models.evaluate,
+    runs.report,
+    runs.recipes,
+    doctor.doctor,
+):
+    app.command()(command)
+
+
+def main() -> None:
+    """Run the command line; an error of Routelab is one line and exit code 2."""
+    try:
+        app()
+    except RoutelabError as error:
+        console(stderr=True).print(
+            f"[bold red]error:[/] [red]{_escaped(str(error))}[/]", soft_wrap=True, highlight=False
+        )
+        raise SystemExit(2) from None
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False) -> None:
+    if version:
+        typer.echo(f"routelab {__version__}")
+        raise typer.Exit
+
+
+def _escaped(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(" ".join(text.split()))

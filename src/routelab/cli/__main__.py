@@ -1,0 +1,5 @@
+"""``python -m routelab.cli``."""
+
+from routelab.cli import main
+
+main()

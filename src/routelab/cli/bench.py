@@ -1,0 +1,45 @@
+"""``routelab bench``: speed and memory against peers, as ratios within one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from routelab.cli.common import console, quiet
+
+app = typer.Typer(help="Speed and memory against peers, as ratios within one process.", no_args_is_help=True)
+
+
+@app.command()
+def window(
+    length: Annotated[list[int], typer.Option(min=1, help="Sequence lengths. Repeatable.")] = [512, 1024, 2048, 4096],  # noqa: B006
+    head_dim: Annotated[list[int], typer.Option(min=1, help="Head sizes. Repeatable.")] = [64, 128, 192, 256],  # noqa: B006
+    layer_length: Annotated[int, typer.Option(min=0, help="Tokens of the OLMoE layer; 0 leaves it out.")] = 2048,
+    passes: Annotated[int, typer.Option(min=1, help="Interleaved passes; medians are reported.")] = 9,
+    dtype: Annotated[str, typer.Option()] = "float32",
+    device: Annotated[str, typer.Option()] = "cpu",
+    out: Annotated[Path | None, typer.Option(help="Write the numbers to this JSON file.")] = None,
+) -> None:
+    """Time and peak memory of window attention against eager attention and plain SDPA."""
+    quiet()
+    from routelab.bench.window import bench_window, window_tables
+    from routelab.report.tables import Table
+    from routelab.report.terminal import print_table
+    from routelab.rundir import write_json
+
+    with console(stderr=True).status("measuring") as status:
+        result = bench_window(
+            length,
+            head_dims=head_dim,
+            passes=passes,
+            layer_length=layer_length or None,
+            dtype=dtype,
+            device=device,
+            progress=status.update,
+        )
+    for title, columns, rows in window_tables(result):
+        print_table(console(), Table(title, columns, rows, text=frozenset({"pass"})))
+    if out is not None:
+        write_json(out, result)

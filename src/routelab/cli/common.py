@@ -1,0 +1,72 @@
+"""What commands share: option types, the console, the model that ``--host`` and ``--routing`` name."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from routelab.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Host = Annotated[str, typer.Option(help="A shipped mini, a directory, or a hub name.")]
+Routing = Annotated[Path | None, typer.Option(help="A directory written by routelab.save, put on the host.")]
+Dtype = Annotated[
+    Literal["float32", "bfloat16", "float16"] | None, typer.Option(help="The checkpoint's own by default.")
+]
+Trust = Annotated[bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the checkpoint.")]
+Raw = Annotated[bool, typer.Option("--raw", help="Take the prompt as it is, without the chat template.")]
+Seed = Annotated[int, typer.Option(help="Seed of sampling.")]
+
+
+def load_model(host: str, routing: Path | None, dtype: Any, trust_remote_code: bool) -> Any:
+    """Return the model and tokenizer that the options name."""
+    quiet()
+    import routelab
+    from routelab.recipe import HostSpec
+    from routelab.run import load
+
+    model, tokenizer = load(HostSpec(host, dtype=dtype, trust_remote_code=trust_remote_code))
+    if routing is not None:
+        routelab.load(routing, model)
+    return model, tokenizer
+
+
+def progress(name: str) -> Callable[[int, int], None] | None:
+    """Return a reporter of sequences done, on one line of a terminal; None elsewhere."""
+    if not sys.stderr.isatty():
+        return None
+
+    def show(done: int, of: int) -> None:
+        typer.echo(f"\r{name}: {done} of {of}" + ("\n" if done >= of else ""), nl=False, err=True)
+
+    return show
+
+
+def read_prompt(prompt: str) -> str:
+    """Return the prompt, from standard input where it is ``-``; an empty one is refused."""
+    text = sys.stdin.read() if prompt == "-" else prompt
+    if not text.strip():
+        raise ConfigError("the prompt is empty")
+    return text
+
+
+def quiet() -> None:
+    """Keep the libraries' progress bars and advice off the terminal; what is wrong is raised, not logged."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
+def console(*, stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False, log_path=False)

@@ -1,0 +1,116 @@
+"""Commands on a model: generate, trace, evaluate."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from routelab.cli.common import Dtype, Host, Raw, Routing, Seed, Trust, console, load_model, progress, read_prompt
+
+
+def generate(
+    prompt: Annotated[str, typer.Argument(help="What to say to the model; - reads standard input.")],
+    host: Host = "mini-moe",
+    routing: Routing = None,
+    max_new_tokens: Annotated[int, typer.Option(min=1)] = 256,
+    temperature: Annotated[float, typer.Option(min=0, help="0 is greedy.")] = 0.0,
+    num_samples: Annotated[int, typer.Option(min=1, help="Answers to draw; needs a temperature.")] = 1,
+    seed: Seed = 0,
+    dtype: Dtype = None,
+    trust_remote_code: Trust = False,
+    raw: Raw = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole records as JSON lines.")] = False,
+) -> None:
+    """Answer one prompt, with the host alone or with saved routing on it."""
+    text = read_prompt(prompt)
+    model, tokenizer = load_model(host, routing, dtype, trust_remote_code)
+    from routelab.evaluate import generate_answers
+
+    records = generate_answers(
+        model,
+        tokenizer,
+        [text if raw else [{"role": "user", "content": text}]],
+        max_new_tokens=max_new_tokens,
+        batch_size=1,
+        num_samples=num_samples,
+        temperature=temperature,
+        seed=seed,
+    )
+    for record in records:
+        typer.echo(json.dumps(record, ensure_ascii=False) if as_json else record["output"])
+
+
+def trace(
+    prompt: Annotated[str, typer.Argument(help="What to say to the model; - reads standard input.")],
+    host: Host = "mini-moe",
+    routing: Routing = None,
+    layer: Annotated[list[int] | None, typer.Option(help="Show this layer only. Repeatable.")] = None,
+    raw: Raw = False,
+    dtype: Dtype = None,
+    trust_remote_code: Trust = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """Show, per token and layer, the chosen experts and weights, the gates, and the attention on the first token."""
+    text = read_prompt(prompt)
+    model, tokenizer = load_model(host, routing, dtype, trust_remote_code)
+    from routelab.evaluate.prompts import render
+    from routelab.report.terminal import print_trace
+    from routelab.study.trace import trace as traced
+
+    rendered = text if raw else render(tokenizer, [{"role": "user", "content": text}])
+    found = traced(model, tokenizer, rendered).only(layer)
+    if as_json:
+        typer.echo(json.dumps(found.to_dict(), ensure_ascii=False))
+    else:
+        print_trace(console(), found.to_dict())
+
+
+def evaluate(
+    task: Annotated[str, typer.Option(help="mini-arithmetic, mini-facts, gsm8k or text-loss.")],
+    host: Host = "mini-moe",
+    routing: Routing = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Use the first so many examples.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write summary.json and records.jsonl into this directory.")] = None,
+    option: Annotated[list[str] | None, typer.Option(help="An option of the task: shots=4. Repeatable.")] = None,
+    batch_size: Annotated[int, typer.Option(min=1)] = 16,
+    max_new_tokens: Annotated[int | None, typer.Option(min=1, help="The task's own by default.")] = None,
+    num_samples: Annotated[int, typer.Option(min=1, help="Answers per example; needs a temperature.")] = 1,
+    temperature: Annotated[float, typer.Option(min=0, help="0 is greedy.")] = 0.0,
+    seed: Seed = 0,
+    dtype: Dtype = None,
+    trust_remote_code: Trust = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:
+    """Evaluate a host, or saved routing on it, on one task; report the number truthfully, with every record."""
+    from routelab.recipe import assignments
+
+    options = assignments(option or [], "--option")
+    model, tokenizer = load_model(host, routing, dtype, trust_remote_code)
+    from routelab.evaluate import evaluate as evaluated
+    from routelab.report.terminal import print_summary
+
+    summary = evaluated(
+        model,
+        tokenizer,
+        task,
+        limit=limit,
+        batch_size=batch_size,
+        max_new_tokens=max_new_tokens,
+        num_samples=num_samples,
+        temperature=temperature,
+        seed=seed,
+        records_path=None if out is None else out / "records.jsonl",
+        options=options,
+        on_progress=progress(task),
+    )
+    if out is not None:
+        from routelab.rundir import write_json
+
+        write_json(out / "summary.json", {"host": host, "routing": routing and str(routing), **summary})
+    if as_json:
+        typer.echo(json.dumps(summary, ensure_ascii=False))
+    else:
+        print_summary(console(), host if routing is None else f"{host} with {routing}", summary)

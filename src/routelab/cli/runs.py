@@ -1,0 +1,92 @@
+"""Commands on recipes and run directories: demo, run, report, recipes."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from routelab.cli.common import console, quiet
+
+
+def demo(
+    out: Annotated[Path | None, typer.Option(help="Run directory; runs/demo, or the next free name.")] = None,
+) -> None:
+    """Train and compare attention-aware and routing-only fine-tuning on the shipped mini, in a few minutes."""
+    _run("mini/aar", [], out or _free(Path("runs/demo")), resume=False)
+
+
+def run(
+    recipe: Annotated[str, typer.Argument(help="A YAML file or the name of a shipped recipe, such as mini/aar.")],
+    out: Annotated[Path | None, typer.Option(help="Run directory; runs/<name of the recipe> by default.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Change one key: train.learning_rate=1e-3. Repeatable.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in this directory.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything without weights or training.")] = False,
+) -> None:
+    """Run a recipe: train every arm and seed, evaluate, compare, report."""
+    if dry_run:
+        _dry_run(recipe, set_ or [])
+    else:
+        _run(recipe, set_ or [], out, resume=resume)
+
+
+def report(run: Annotated[Path, typer.Argument(help="A run directory.")]) -> None:
+    """Draw the figures and write report.html of a run again, and print its tables."""
+    from routelab.report.html import report_run
+    from routelab.report.terminal import print_results
+
+    results, written = report_run(run)
+    print_results(console(), results)
+    typer.echo(f"\n{written[0]}")
+
+
+def recipes(name: Annotated[str | None, typer.Argument(help="Print this recipe.")] = None) -> None:
+    """List the shipped recipes, or print one, to be saved and changed."""
+    from routelab.recipe import load_recipe, read_text, recipe_path, shipped_recipes
+    from routelab.report.terminal import print_pairs
+
+    if name is not None:
+        typer.echo(read_text(recipe_path(name)), nl=False)
+    else:
+        print_pairs(console(), "recipes", [(each, load_recipe(each).title) for each in shipped_recipes()])
+
+
+def _run(recipe: str, overrides: list[str], out: Path | None, *, resume: bool) -> None:
+    from routelab.recipe import load_recipe
+    from routelab.report.terminal import print_results
+    from routelab.rundir import RunDirectory
+
+    loaded = load_recipe(recipe, overrides)
+    directory = RunDirectory.open(out or Path("runs") / loaded.name, loaded, resume=resume)
+    quiet()
+    from routelab.run import run_recipe
+
+    results = run_recipe(
+        loaded, directory, command=shlex.join(["routelab", *sys.argv[1:]]), say=console(stderr=True).log
+    )
+    print_results(console(), results)
+    typer.echo(f"\n{directory.report}")
+
+
+def _dry_run(recipe: str, overrides: list[str]) -> None:
+    from routelab.recipe import load_recipe
+
+    loaded = load_recipe(recipe, overrides)
+    quiet()
+    from routelab.dryrun import arm_table, dry_run, facts
+    from routelab.report.terminal import print_pairs, print_table
+
+    check = dry_run(loaded)
+    print_pairs(console(), f"dry run of {loaded.name}", facts(check))
+    print_table(console(), arm_table(check))
+
+
+def _free(path: Path) -> Path:
+    """Return ``path``, or ``path-2``, ``path-3`` ...: the first that does not exist."""
+    names = (path if n == 1 else path.with_name(f"{path.name}-{n}") for n in range(1, sys.maxsize))
+    return next(name for name in names if not name.exists())
