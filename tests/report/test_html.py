@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 from routelab.report.html import render, write_report
+from routelab.report.training import training_page
 
 
 class Page(HTMLParser):
@@ -38,13 +39,8 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def written(example: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
-    write_report(
-        folder / "report.html",
-        folder / "figures",
-        example.example_results(),
-        example.example_metrics(),
-        example.example_manifest(),
-    )
+    page = training_page(example.example_results(), example.example_metrics(), example.example_manifest())
+    write_report(folder / "report.html", folder / "figures", page)
     return folder
 
 
@@ -92,14 +88,15 @@ def test_every_text_is_escaped(example: ModuleType) -> None:
     results["comparisons"] = [row for row in results["comparisons"] if row["arm"] == "aar"]
     results["commands"] = [[attack, attack]]
     manifest = {**example.example_manifest(), "commit": attack}
-    assert "<script" not in render(results, [], manifest)
+    assert "<script" not in render(training_page(results, [], manifest))
 
 
 def test_drawings_escape_names_too(example: ModuleType, tmp_path: Path) -> None:
     results = example.example_results()
     results["arms"]["<b>bold"] = results["arms"].pop("aar-shuffled")
     results["comparisons"] = [row for row in results["comparisons"] if row["arm"] == "aar"]
-    write_report(tmp_path / "report.html", tmp_path / "figures", results, [], example.example_manifest())
+    page = training_page(results, [], example.example_manifest())
+    write_report(tmp_path / "report.html", tmp_path / "figures", page)
     assert "<b>" not in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
@@ -108,7 +105,7 @@ def test_a_run_with_its_control_only_has_no_verdict(example: ModuleType) -> None
     results["arms"] = {"routing-only": results["arms"]["routing-only"]}
     results["comparisons"] = []
     results["headline"] = {"arm": "routing-only", "task": "mini-arithmetic"}
-    text = Page(render(results, [], example.example_manifest())).text
+    text = Page(render(training_page(results, [], example.example_manifest()))).text
     assert "routing-only reaches 62.3% accuracy on mini-arithmetic." in text
     assert "95% interval" not in text
 
