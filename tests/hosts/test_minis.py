@@ -14,14 +14,15 @@ from routelab.hosts.minis.loader import TOKENIZER
 
 
 @cache
-def loaded():
-    model, tokenizer = load_mini("mini-moe", dtype=torch.float32)
+def loaded(name: str = "mini-moe"):
+    model, tokenizer = load_mini(name, dtype=torch.float32)
     return model.eval(), tokenizer
 
 
-def test_mini_moe_is_shipped_and_small() -> None:
-    assert "mini-moe" in available()
-    assert sum(f.stat().st_size for f in mini_path("mini-moe").iterdir()) < 10 * 2**20
+def test_minis_are_shipped_and_small() -> None:
+    assert {"mini-moe", "mini-dense"} <= set(available())
+    for name in available():
+        assert sum(f.stat().st_size for f in mini_path(name).iterdir()) < 10 * 2**20
 
 
 def test_unknown_minis_are_refused_with_the_nearest() -> None:
@@ -29,13 +30,16 @@ def test_unknown_minis_are_refused_with_the_nearest() -> None:
         load_mini("mini-mo")
 
 
-def test_it_is_an_ordinary_olmoe_checkpoint_in_bfloat16() -> None:
-    model, _ = load_mini("mini-moe")
-    assert type(model).__name__ == "OlmoeForCausalLM"
+@pytest.mark.parametrize(
+    ("name", "architecture"), [("mini-moe", "OlmoeForCausalLM"), ("mini-dense", "Qwen3ForCausalLM")]
+)
+def test_they_are_ordinary_checkpoints_in_bfloat16(name: str, architecture: str) -> None:
+    model, _ = load_mini(name)
+    assert type(model).__name__ == architecture
     assert model.dtype == torch.bfloat16
     assert sum(p.numel() for p in model.parameters()) <= 5_000_000
     assert model.config.num_hidden_layers >= 6
-    assert not model.config.output_router_logits
+    assert not getattr(model.config, "output_router_logits", False)
 
 
 def test_every_mini_carries_the_shared_tokenizer_unchanged() -> None:
@@ -87,9 +91,10 @@ def test_batched_left_padded_replies_equal_single_ones() -> None:
     assert reply(chats) == [reply([c])[0] for c in chats]
 
 
-def test_it_solves_two_step_problems_it_has_never_seen() -> None:
+@pytest.mark.parametrize("name", ["mini-moe", "mini-dense"])
+def test_they_solve_two_step_problems_they_have_never_seen(name: str) -> None:
     """docs/minis.md has the measured figures; half is a floor that a sample of 40 does not miss by chance."""
-    model, tokenizer = loaded()
+    model, tokenizer = loaded(name)
     rows = MiniWorld().arithmetic("test", 40, steps=2)
     chats = [c["messages"][:1] for c in to_messages(rows, "arithmetic")]
     inputs = tokenizer.apply_chat_template(
