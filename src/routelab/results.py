@@ -27,6 +27,7 @@ def collect(recipe: Recipe, run: RunDirectory) -> dict[str, Any]:
     others = [arm for arm in recipe.arms if arm != recipe.control]
     return {
         "schema": SCHEMA,
+        "kind": "training",
         "name": recipe.name,
         "title": recipe.title,
         "note": recipe.note,

@@ -24,6 +24,7 @@ from routelab.hosts.minis import available, mini_path
 from routelab.manifest import Manifest, folder_hashes, rows_hash
 from routelab.recipe import HostSpec, MethodSpec, Recipe, TaskSpec
 from routelab.report.html import report_run
+from routelab.report.page import Page
 from routelab.results import collect
 from routelab.rundir import BASE, RunDirectory, read_jsonl, write_json
 from routelab.study.experts import chosen_experts
@@ -39,8 +40,8 @@ Rows = Sequence[Mapping[str, Any]]
 Say = Callable[[str], None]
 
 
-def run_recipe(recipe: Recipe, run: RunDirectory, *, command: str, say: Say = lambda text: None) -> dict[str, Any]:
-    """Run every stage that the run directory does not hold yet and return what ``results.json`` holds."""
+def run_recipe(recipe: Recipe, run: RunDirectory, *, command: str, say: Say = lambda text: None) -> Page:
+    """Run every stage that the run directory does not hold yet, write the report, and return its page."""
     manifest = Manifest(run, recipe, command)
     for name, digest in _host_hashes(recipe.host).items():
         manifest.record("host", name, digest)
@@ -61,8 +62,8 @@ def run_recipe(recipe: Recipe, run: RunDirectory, *, command: str, say: Say = la
         _measure(recipe, run, arm, seed, manifest, say)
     write_json(run.results, collect(recipe, run))
     manifest.close()
-    results, _ = report_run(run.path)
-    return results
+    page, _ = report_run(run.path)
+    return page
 
 
 def load(host: HostSpec) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

@@ -8,8 +8,9 @@ from types import ModuleType
 from rich.console import Console
 
 from routelab.report.tables import claim, comparison_table, headline_comparison, reading, score_table, tables
-from routelab.report.terminal import print_results, print_trace
+from routelab.report.terminal import print_page, print_trace
 from routelab.report.theme import arm_colours, metric_of
+from routelab.report.training import training_page
 
 
 def test_score_table_has_the_host_and_every_arm(example: ModuleType) -> None:
@@ -71,7 +72,7 @@ def test_terminal_shows_every_table_without_markup_trouble(example: ModuleType) 
     results["arms"]["[bold]odd"] = results["arms"].pop("aar-shuffled")
     results["comparisons"] = [row for row in results["comparisons"] if row["arm"] == "aar"]
     console = Console(file=io.StringIO(), width=160)
-    print_results(console, results)
+    print_page(console, training_page(results, [], example.example_manifest()))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "[bold]odd" in text
     assert all(table.title in text for table in tables(results))

@@ -38,10 +38,10 @@ def run(
 def report(run: Annotated[Path, typer.Argument(help="A run directory.")]) -> None:
     """Draw the figures and write report.html of a run again, and print its tables."""
     from routelab.report.html import report_run
-    from routelab.report.terminal import print_results
+    from routelab.report.terminal import print_page
 
-    results, written = report_run(run)
-    print_results(console(), results)
+    page, written = report_run(run)
+    print_page(console(), page)
     typer.echo(f"\n{written[0]}")
 
 
@@ -58,7 +58,7 @@ def recipes(name: Annotated[str | None, typer.Argument(help="Print this recipe."
 
 def _run(recipe: str, overrides: list[str], out: Path | None, *, resume: bool) -> None:
     from routelab.recipe import load_recipe
-    from routelab.report.terminal import print_results
+    from routelab.report.terminal import print_page
     from routelab.rundir import RunDirectory
 
     loaded = load_recipe(recipe, overrides)
@@ -66,10 +66,8 @@ def _run(recipe: str, overrides: list[str], out: Path | None, *, resume: bool) -
     quiet()
     from routelab.run import run_recipe
 
-    results = run_recipe(
-        loaded, directory, command=shlex.join(["routelab", *sys.argv[1:]]), say=console(stderr=True).log
-    )
-    print_results(console(), results)
+    page = run_recipe(loaded, directory, command=shlex.join(["routelab", *sys.argv[1:]]), say=console(stderr=True).log)
+    print_page(console(), page)
     typer.echo(f"\n{directory.report}")
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from routelab.report.inputs import read_run
 from routelab.report.page import Page
+from routelab.report.table1 import table1_page
 from routelab.report.theme import VARIABLES
 from routelab.report.training import training_page
 
@@ -31,11 +31,14 @@ def render(page: Page) -> str:
     return template.render(page=page, variables=VARIABLES)
 
 
-def report_run(folder: Path) -> tuple[dict[str, Any], list[Path]]:
-    """Draw the figures and write the page of a run directory; return its results and the files written, page first.
+def report_run(folder: Path) -> tuple[Page, list[Path]]:
+    """Draw the figures and write the page of a run directory; return the page and the files written, its own first.
 
     Raises ``RecipeError`` when the folder holds no finished run, or a file of it is damaged.
     """
     results, metrics, manifest = read_run(folder)
-    page = training_page(results, metrics, manifest)
-    return results, write_report(folder / "report.html", folder / "figures", page)
+    if results.get("kind") == "table1":
+        page = table1_page(results, manifest)
+    else:
+        page = training_page(results, metrics, manifest)
+    return page, write_report(folder / "report.html", folder / "figures", page)

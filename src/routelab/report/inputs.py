@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from routelab.errors import RecipeError
+from routelab.errors import RecipeError, closest
 
 Row = dict[str, Any]
 
-#: The keys that the report reads, of which a file cut or edited by hand may lack some.
-RESULTS = frozenset(
-    {"name", "title", "note", "host", "control", "seeds", "headline", "tasks", "base", "arms", "comparisons"}
-    | {"same_batches", "commands"}
+_HEAD = frozenset({"name", "title", "note", "seeds", "commands"})
+
+#: The keys that the report of a kind of run reads, of which a file cut or edited by hand may lack some.
+RESULTS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "training": _HEAD | {"host", "control", "headline", "tasks", "base", "arms", "comparisons", "same_batches"},
+        "table1": _HEAD | {"cells", "failed", "planned", "settings"},
+    }
 )
 METRICS = frozenset({"arm", "seed", "step"})
 MANIFEST = frozenset({"sessions", "seeds", "versions"})
@@ -30,10 +36,15 @@ def read_run(folder: Path) -> tuple[Row, list[Row], Row]:
             f"{folder} holds no results.json: it is no run directory, or its run is not finished; "
             "finish it with: routelab run RECIPE --out FOLDER --resume"
         )
-    metrics = folder / "metrics.jsonl"
-    rows = [_row(line, metrics, METRICS) for line in _text(metrics).splitlines()]
-    manifest = folder / "manifest.json"
-    return _row(_text(results), results, RESULTS), rows, _row(_text(manifest), manifest, MANIFEST)
+    values = _row(_text(results), results, frozenset())
+    kind = values.get("kind", "training")
+    if kind not in RESULTS:
+        raise RecipeError(f"{results} is of the kind {kind!r}, which this version cannot show{closest(kind, RESULTS)}")
+    values = _row(_text(results), results, RESULTS[kind])
+    metrics, manifest = folder / "metrics.jsonl", folder / "manifest.json"
+    lines = _text(metrics).splitlines() if kind == "training" else []
+    rows = [_row(line, metrics, METRICS) for line in lines]
+    return values, rows, _row(_text(manifest), manifest, MANIFEST)
 
 
 def _text(path: Path) -> str:
@@ -48,7 +59,9 @@ def _row(text: str, path: Path, keys: frozenset[str]) -> Row:
         value = json.loads(text)
     except json.JSONDecodeError as error:
         raise _unusable(path, f"is damaged or cut off ({error})") from error
-    missing = sorted(keys - set(value)) if isinstance(value, dict) else sorted(keys)
+    if not isinstance(value, dict):
+        raise _unusable(path, f"holds {type(value).__name__} where keys and values belong")
+    missing = sorted(keys - set(value))
     if missing:
         raise _unusable(path, f"lacks {', '.join(missing)}")
     found: Row = value

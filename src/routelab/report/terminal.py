@@ -9,25 +9,22 @@ from rich import box
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from routelab.report.tables import Results, Table, claim, headline_comparison, reading, tables, verdict
+from routelab.report.page import Page
+from routelab.report.tables import Table
 from routelab.report.theme import metric_of
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-def print_results(console: Console, results: Results) -> None:
+def print_page(console: Console, page: Page) -> None:
     """Print the claim, the verdict with its interval, and every table."""
     console.print()
-    console.print(Text(claim(results), style="bold"))
-    comparison = headline_comparison(results)
-    if comparison is not None:
-        task = next(task for task in results["tasks"] if task["task"] == comparison["task"])
-        metric = metric_of(task)
-        interval = f"95% interval {metric.interval(comparison['low'], comparison['high'])}"
-        console.print(Text(f"{metric.difference(comparison['difference'])}, {interval}: {verdict(comparison)}"))
-        console.print(Text(reading(results, comparison), style="dim"))
-    for table in tables(results):
+    console.print(Text(page.claim, style="bold"))
+    if page.verdict is not None:
+        console.print(Text(f"{page.verdict.number}, 95% interval {page.verdict.interval}: {page.verdict.word}"))
+        console.print(Text(page.verdict.reading, style="dim"))
+    for table in page.tables:
         console.print()
         print_table(console, table)
 
@@ -133,4 +130,4 @@ def _table(title: str) -> RichTable:
     )
 
 
-__all__: Sequence[str] = ["print_pairs", "print_results", "print_table", "print_trace"]
+__all__: Sequence[str] = ["print_page", "print_pairs", "print_table", "print_trace"]

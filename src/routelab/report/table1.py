@@ -1,0 +1,199 @@
+"""The page of a Table 1 run: accuracy by tasks, experts and loss, and which experts the tasks visit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import mean, stdev
+from typing import TYPE_CHECKING, Any
+
+from routelab.report.figures import Panel
+from routelab.report.page import Page, facts, started
+from routelab.report.tables import Table
+from routelab.report.theme import ARMS, CONTROL, INK, MUTED, RULE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Cell = Mapping[str, Any]
+LOSSES = {"ce": "CE", "task_router": "CE + task router", "load_balance": "CE + load balance"}
+COLOURS = {"ce": CONTROL, "task_router": ARMS[0], "load_balance": ARMS[1]}
+
+
+def table1_page(results: Mapping[str, Any], manifest: Mapping[str, Any]) -> Page:
+    """Return the page of the results and manifest of a Table 1 run."""
+    cells = results["cells"]
+    seeds = len({cell["seed"] for cell in cells})
+    return Page(
+        title=results["title"] or results["name"],
+        eyebrow=[
+            f"{len(cells)} of {results['planned']} cells",
+            f"{seeds} seed{'s' if seeds != 1 else ''}",
+            *started(manifest),
+        ],
+        claim=claim(cells),
+        note=results["note"],
+        panels=panels(cells),
+        tables=[accuracy_table(cells), alignment_table(cells), *failures(results["failed"])],
+        commands=results["commands"],
+        facts=[*facts(manifest), *((f"setting {name}", str(value)) for name, value in results["settings"].items())],
+    )
+
+
+def claim(cells: Sequence[Cell]) -> str:
+    """Say what the two auxiliary losses do to accuracy, and to how much the expert tells of the task."""
+    if not cells:
+        return "No cell has finished yet."
+    parts = []
+    for loss in ("task_router", "load_balance"):
+        pairs = _paired(cells, loss)
+        if pairs:
+            gains = [100 * (ours["accuracy"] - plain["accuracy"]) for plain, ours in pairs]
+            before, after = (mean(cell["nmi"] for cell in side) for side in zip(*pairs, strict=True))
+            parts.append(
+                f"{LOSSES[loss]} against CE alone: {mean(gains):+.1f} points of accuracy over {len(gains)} paired "
+                f"cells, normalised mutual information of task and expert {before:.2f} → {after:.2f}"
+            )
+    return ("; ".join(parts).replace("-", "−") or f"{len(cells)} cells with one loss") + "."
+
+
+def accuracy_table(cells: Sequence[Cell]) -> Table:
+    """One row per number of tasks and experts, one column per loss: mean ± sd over seeds, in percent."""
+    losses = [loss for loss in LOSSES if any(cell["loss"] == loss for cell in cells)]
+    rows = []
+    for tasks, experts in sorted({(cell["tasks"], cell["experts"]) for cell in cells}):
+        row = [str(tasks), str(experts)]
+        for loss in losses:
+            values = _values(cells, "accuracy", tasks=tasks, experts=experts, loss=loss)
+            row.append(_spread([100 * value for value in values], 1))
+        rows.append(row)
+    note = "Exact match of completions, mean ± standard deviation over seeds. With one expert the three losses are one."
+    return Table("accuracy (%)", ["tasks", "experts", *(LOSSES[loss] for loss in losses)], rows, note)
+
+
+def alignment_table(cells: Sequence[Cell]) -> Table:
+    """Normalised mutual information of task and expert, dead experts, and seconds, by loss."""
+    rows = []
+    for loss in LOSSES:
+        own = [cell for cell in cells if cell["loss"] == loss and cell["experts"] > 1]
+        if own:
+            rows.append(
+                [
+                    LOSSES[loss],
+                    _spread([cell["nmi"] for cell in own], 3),
+                    _spread([cell["purity"] for cell in own], 3),
+                    f"{mean(cell['dead_experts'] for cell in own):.2f}",
+                    f"{mean(cell['seconds'] for cell in own):.0f}",
+                ]
+            )
+    columns = ["loss", "NMI(task, expert)", "purity", "dead experts", "seconds a cell"]
+    return Table("routing", columns, rows, "Over all cells with more than one expert, test tokens.")
+
+
+def failures(failed: Sequence[Mapping[str, str]]) -> list[Table]:
+    """Return the table of cells that failed, if any did."""
+    if not failed:
+        return []
+    rows = [[each["cell"], each["error"]] for each in failed]
+    return [Table("failed cells", ["cell", "error"], rows, text=frozenset({"cell", "error"}))]
+
+
+def panels(cells: Sequence[Cell]) -> list[Panel]:
+    """Return the drawings that the cells allow: accuracy by experts, and one heat map per loss."""
+    if not cells:
+        return []
+    return [accuracy_panel(cells), *heatmap_panels(cells)]
+
+
+def accuracy_panel(cells: Sequence[Cell]) -> Panel:
+    """Accuracy against experts, one small plot per number of tasks, one line per loss, a dot per seed."""
+    from matplotlib.figure import Figure
+
+    tasks = sorted({cell["tasks"] for cell in cells})
+    figure = Figure(figsize=(4.6, 1.75 * ((len(tasks) + 1) // 2) + 0.6), layout="constrained")
+    grid = figure.subplots((len(tasks) + 1) // 2, min(2, len(tasks)), sharex=True, sharey=True, squeeze=False).ravel()
+    for axes, count in zip(grid, tasks, strict=False):
+        for loss, label in LOSSES.items():
+            own = [cell for cell in cells if cell["tasks"] == count and cell["loss"] == loss]
+            experts = sorted({cell["experts"] for cell in own})
+            means = [100 * mean(_values(own, "accuracy", experts=each)) for each in experts]
+            axes.plot(experts, means, color=COLOURS[loss], lw=1.6, label=label)
+            dots = [(cell["experts"], 100 * cell["accuracy"]) for cell in own]
+            axes.scatter(*zip(*dots, strict=True), s=8, color=COLOURS[loss], linewidths=0) if dots else None
+        axes.set_title(f"{count} tasks", fontsize=9, color=INK, loc="left")
+        axes.set_xticks(sorted({cell["experts"] for cell in cells}))
+        _quiet(axes)
+    for axes in grid[len(tasks) :]:
+        axes.set_visible(False)
+    figure.supxlabel("experts", fontsize=9, color=MUTED)
+    figure.supylabel("accuracy (%)", fontsize=9, color=MUTED)
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=3, frameon=False, fontsize=8)
+    caption = "Exact-match accuracy of completions by number of experts. A dot is a seed, the line their mean."
+    return Panel("accuracy", caption, figure)
+
+
+def heatmap_panels(cells: Sequence[Cell]) -> list[Panel]:
+    """Share of a task's test tokens at each expert, for the three losses of one shape: the paper's figure 2."""
+    shape = _shown_shape(cells)
+    shown = []
+    for loss, label in LOSSES.items():
+        own = [c for c in cells if (c["tasks"], c["experts"]) == shape and c["loss"] == loss]
+        if shape and own:
+            cell = min(own, key=lambda each: each["seed"])
+            shown.append(_heatmap(cell, loss, label))
+    return shown
+
+
+def _heatmap(cell: Cell, loss: str, label: str) -> Panel:
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.figure import Figure
+
+    shares = [[count / max(1, sum(row)) for count in row] for row in cell["alignment"]]
+    figure = Figure(figsize=(4.6, 0.9 + 0.16 * len(shares)), layout="constrained")
+    axes = figure.subplots()
+    colours = LinearSegmentedColormap.from_list("share", ["#ffffff", ARMS[0]])
+    image = axes.imshow(shares, aspect="auto", cmap=colours, vmin=0, vmax=1)
+    axes.set_xlabel("expert", color=MUTED, fontsize=9)
+    axes.set_ylabel("task", color=MUTED, fontsize=9)
+    axes.set_xticks(range(len(shares[0])))
+    axes.tick_params(length=0, labelsize=7, colors=MUTED)
+    figure.colorbar(image, label="share of tokens", fraction=0.05).outline.set_visible(False)
+    caption = (
+        f"{label}: share of each task's test tokens that visit each expert; {cell['tasks']} tasks, "
+        f"{cell['experts']} experts, seed {cell['seed']}, NMI {cell['nmi']:.2f}."
+    )
+    return Panel(f"routing-{loss.replace('_', '-')}", caption, figure)
+
+
+def _shown_shape(cells: Iterable[Cell]) -> tuple[int, int] | None:
+    """The paper's 20 tasks and 7 experts where they are there, else the largest shape with most losses."""
+    losses: dict[tuple[int, int], set[str]] = {}
+    for cell in cells:
+        if cell["experts"] > 1:
+            losses.setdefault((cell["tasks"], cell["experts"]), set()).add(cell["loss"])
+    if len(losses.get((20, 7), ())) == len(LOSSES):
+        return 20, 7
+    return max(losses, key=lambda shape: (len(losses[shape]), shape), default=None)
+
+
+def _paired(cells: Sequence[Cell], loss: str) -> list[tuple[Cell, Cell]]:
+    plain = {(c["tasks"], c["experts"], c["seed"]): c for c in cells if c["loss"] == "ce" and c["experts"] > 1}
+    keys = [((c["tasks"], c["experts"], c["seed"]), c) for c in cells if c["loss"] == loss]
+    return [(plain[key], cell) for key, cell in keys if key in plain]
+
+
+def _values(cells: Iterable[Cell], what: str, **where: Any) -> list[float]:
+    return [cell[what] for cell in cells if all(cell[key] == value for key, value in where.items())]
+
+
+def _spread(values: Sequence[float], digits: int) -> str:
+    if not values:
+        return "–"
+    spread = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{mean(values):.{digits}f}{spread}"
+
+
+def _quiet(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(RULE)
+    axes.tick_params(colors=MUTED, labelsize=8, length=2)
