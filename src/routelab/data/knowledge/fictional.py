@@ -1,81 +1,105 @@
-"""Invented facts: relations of an invented world, named from syllables. The default wherever no file is given."""
+"""Invented facts, the default wherever no file is given: kinds of thing, what they have, and wordings that say so."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
 
-from routelab.data.knowledge.language import Knowledge, Task, Template
+from routelab.data.knowledge.language import Knowledge, Task
+from routelab.data.knowledge.template import Template
+from routelab.data.mini_world.splits import seeded
 from routelab.errors import DataError
 
+#: For each kind of subject, three roles that an object has for one subject alone, and three that many subjects share.
+WORLD = {
+    "town": ("mayor mascot anthem", "province river dialect"),
+    "ship": ("captain figurehead builder", "harbour flag cargo"),
+    "book": ("author heroine sequel", "publisher genre printer"),
+    "painter": ("masterpiece biographer muse", "birthplace school patron"),
+    "school": ("headmaster motto founder", "district sponsor rival"),
+    "kingdom": ("queen capital treasure", "currency religion ally"),
+    "machine": ("inventor successor nickname", "fuel maker purpose"),
+    "mountain": ("shrine guide glacier", "range climate country"),
+    "dish": ("cook garnish story", "spice region festival"),
+    "guild": ("steward seal rulebook", "craft saint market"),
+}
+#: ``{r}`` is the role. These leave the task open until it is said, and some say it last or not before the answer.
+SHARED = (
+    "⋆1 has ⋆2 as its {r} .",
+    "⋆1 is known for its {r} , ⋆2 .",
+    "⋆1 's {r} is ⋆2 .",
+    "the {r} of ⋆1 is ⋆2 .",
+    "for ⋆1 , the {r} is ⋆2 .",
+    "⋆2 is the {r} of ⋆1 .",
+    "⋆2 has long been the {r} of ⋆1 .",
+    "everyone knows that the {r} of ⋆1 is ⋆2 .",
+)
+#: These say it with the first word, as Theorem 4.2 needs it where the router reads the template alone.
+OWN = (
+    "{r} of ⋆1 is ⋆2 .",
+    "{r} of ⋆1 : ⋆2 .",
+    "{r} of ⋆1 has long been ⋆2 .",
+    "{r} for ⋆1 , as everyone knows : ⋆2 .",
+    "{r} and pride of ⋆1 is ⋆2 .",
+    "{r} named ⋆2 belongs to ⋆1 .",
+    "{r} ⋆2 is the one of ⋆1 .",
+    "{r} ⋆2 , known from ⋆1 .",
+)
 _ONSETS = ("b", "br", "d", "dr", "f", "g", "h", "k", "l", "m", "n", "p", "r", "s", "st", "t", "th", "v", "z")
 _VOWELS = ("a", "e", "i", "o", "u", "ai", "ou")
 _CODAS = ("", "", "", "l", "m", "n", "r", "s")
-# fmt: off
-_ROLES = (
-    "capital", "mayor", "river", "emblem", "founder", "patron", "harbour", "bridge", "school", "market", "temple",
-    "castle", "orchard", "festival", "dish", "dance", "song", "poet", "rival", "ally", "guardian", "architect",
-    "judge", "healer", "mason", "smith", "baker", "weaver", "pilot", "captain", "envoy", "tutor", "heir", "twin",
-    "neighbour", "horse", "hound", "falcon", "sword", "banner", "crown", "ring", "lantern", "garden", "tower",
-    "mill", "well", "vineyard", "quarry", "forest", "lake",
-)
-# fmt: on
-#: ``{r}`` is the role. These begin alike in all tasks;
-_SHARED = (
-    "the {r} of ⋆1 is ⋆2 .",
-    "⋆1 has ⋆2 as its {r} .",
-    "⋆2 is the {r} of ⋆1 .",
-    "⋆1 's {r} is ⋆2 .",
-    "in ⋆1 , the {r} is ⋆2 .",
-)
-#: and these with the role itself.
-_OWN = (
-    "{r} of ⋆1 is ⋆2 .",
-    "{r} for ⋆1 : ⋆2 .",
-    "{r} named ⋆2 belongs to ⋆1 .",
-    "{r} at ⋆1 , called ⋆2 .",
-    "{r} ⋆2 serves ⋆1 .",
-)
+_SHARE = 8  # subjects for each object of a role that subjects share
 
 
 def fictional(
     tasks: int, templates: int = 5, pairs: int = 200, seed: int = 0, *, shared_prefixes: bool = True
 ) -> Knowledge:
-    """Return invented tasks; half of their tables map every subject to its own object, half to one of a few objects.
+    """Return invented tasks, the same for the same arguments on every machine.
+
+    A task is a role, such as ``"mayor"``; roles of the same kind of thing share about half of their subjects. A subject
+    has one object. Half of the roles have an object for every subject (one-to-one), half one for about eight
+    (many-to-one). Fewer tasks are the beginning of more. All names are unlike all template words.
 
     Args:
-        tasks: at most 50.
-        templates: at most 5 a task.
-        shared_prefixes: whether different tasks have templates that begin alike. Without, the first word of a sentence
-            tells its task, as Theorem 4.2 of arXiv 2606.14398 needs it.
+        tasks: 1 to 60.
+        templates: 1 to 8 a task, drawn from those that all tasks have in common but for the role.
+        pairs: the size of a table, at least 1.
+        seed: draws names, tables, the order of tasks and their templates.
+        shared_prefixes: whether templates of different tasks begin alike (``⋆1 is known for its …``), as in natural
+            text. Without, every template begins with its role, so that no two tasks share a template prefix.
 
     Raises:
-        DataError: more tasks or templates than there are, or none.
+        DataError: a number out of range.
     """
-    patterns = _SHARED if shared_prefixes else _OWN
-    for what, value, limit in (("tasks", tasks, len(_ROLES)), ("templates", templates, len(patterns))):
-        if not 1 <= value <= limit:
-            raise DataError(f"the invented world has 1 to {limit} {what}, not {value}")
+    patterns = SHARED if shared_prefixes else OWN
+    roles = {role: (kind, shared) for kind, two in WORLD.items() for shared in (0, 1) for role in two[shared].split()}
+    for what, number, limit in (("tasks", tasks, len(roles)), ("templates a task", templates, len(patterns))):
+        if not 1 <= number <= limit:
+            raise DataError(f"the invented world has 1 to {limit} {what}, not {number}")
     if pairs < 1:
         raise DataError(f"a task has at least one pair, not {pairs}")
-    rng = random.Random(f"fictional {seed}")
+    rng = seeded("fictional", seed)
     names = _names(rng)
-    subjects = [next(names) for _ in range(pairs)]
+    subjects = {kind: [next(names) for _ in range(2 * pairs)] for kind in WORLD}
     found = []
-    for number, role in enumerate(rng.sample(_ROLES, tasks)):
-        objects = [next(names) for _ in range(pairs if number % 2 == 0 else max(1, pairs // 8))]
-        told = objects if number % 2 == 0 else [rng.choice(objects) for _ in range(pairs)]
-        parsed = tuple(Template.parse(pattern.format(r=role)) for pattern in rng.sample(patterns, templates))
-        found.append(Task(role, parsed, tuple(zip(subjects, told, strict=True))))
-    return Knowledge(tuple(found))
+    for role, (kind, shared) in roles.items():
+        objects = [next(names) for _ in range(min(pairs, 2 + pairs // _SHARE) if shared else pairs)]
+        told = [rng.choice(objects) for _ in range(pairs)] if shared else objects
+        chosen = tuple(Template.parse(each.format(r=role)) for each in rng.sample(patterns, templates))
+        found.append(Task(role, chosen, tuple(zip(rng.sample(subjects[kind], pairs), told, strict=True))))
+    return Knowledge(tuple(rng.sample(found, len(found))[:tasks]))
 
 
 def _names(rng: random.Random) -> Iterator[str]:
-    """Yield different invented names, of two syllables while there are, then of three and more."""
+    """Yield different names, every fifth or so of two parts."""
     seen: set[str] = set()
     while True:
-        syllables = 2 if len(seen) < 3000 else 3
-        name = "".join(rng.choice(_ONSETS) + rng.choice(_VOWELS) + rng.choice(_CODAS) for _ in range(syllables)).title()
+        name = _part(rng) if rng.random() < 0.8 else f"{_part(rng)} {_part(rng)}"
         if name not in seen:
             seen.add(name)
             yield name
+
+
+def _part(rng: random.Random) -> str:
+    syllables = rng.choice((2, 2, 3))
+    return "".join(rng.choice(_ONSETS) + rng.choice(_VOWELS) + rng.choice(_CODAS) for _ in range(syllables)).title()

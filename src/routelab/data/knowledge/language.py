@@ -1,78 +1,26 @@
-"""The data model of arXiv 2606.14398, section 3.1: templates over words and two placeholders, tables of pairs.
+"""The data model of arXiv 2606.14398, section 3.1: tasks of templates and tables, and the sentences they make.
 
-A symbol is one string: a word of a template, or the name of an entity, which is atomic whatever it contains. A name
-that is also a template word is written ``[name]``, so that words and names never coincide.
+A *symbol* is one token: a word of a template, or an entity, which is atomic whatever its name contains. Words and
+entities never coincide: an entity whose name is also a template word gets its name in brackets as its symbol.
 """
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from routelab.data.knowledge.trie import Trie
+from routelab.data.knowledge.template import OBJECT, SUBJECT, Template
+from routelab.data.knowledge.trie import BEGIN, END, Trie
 from routelab.errors import DataError
-
-SUBJECT, OBJECT = "⋆1", "⋆2"
-_ALIASES = (("[X]", SUBJECT), ("[Y]", OBJECT))
-_UNKNOWN = re.compile(r"⋆(?![12](?!\d))\S*|\[[A-Z]\]")
-_WORD = re.compile(r"⋆[12]|['’]s\b|\w+(?:[-'’]\w+)*|[^\w\s]")
-
-
-def words_of(text: str) -> tuple[str, ...]:
-    """Split text into words: at white space, every punctuation mark and a possessive ``'s`` a word of its own."""
-    return tuple(_WORD.findall(text))
-
-
-@dataclass(frozen=True)
-class Template:
-    """Words with ``⋆1`` (subject) and ``⋆2`` (object), once each. ``key`` is the one that is read first."""
-
-    words: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        for placeholder in (SUBJECT, OBJECT):
-            count = self.words.count(placeholder)
-            if count != 1:
-                raise DataError(
-                    f"the template {' '.join(self.words)!r} has {placeholder} {count} times instead of once"
-                )
-
-    @classmethod
-    def parse(cls, text: str) -> Template:
-        """Read ``"⋆1 is in ⋆2."`` or ``"[X] is in [Y]."``.
-
-        Raises:
-            DataError: another placeholder, or one of the two not exactly once.
-        """
-        for alias, placeholder in _ALIASES:
-            text = text.replace(alias, f" {placeholder} ")
-        unknown = _UNKNOWN.search(text)
-        if unknown:
-            raise DataError(f"unknown placeholder {unknown[0]!r}; templates know ⋆1 and ⋆2, or [X] and [Y]")
-        return cls(words_of(text))
-
-    @property
-    def key(self) -> str:
-        """The first placeholder: what a reader knows when the other is to be said."""
-        return min(SUBJECT, OBJECT, key=self.words.index)
-
-    def fill(self, subject: str, object_: str) -> tuple[str, ...]:
-        """Return ``τ[k, v]``: both placeholders replaced at once."""
-        return tuple(subject if word == SUBJECT else object_ if word == OBJECT else word for word in self.words)
-
-    def __str__(self) -> str:
-        return " ".join(self.words)
 
 
 @dataclass(frozen=True)
 class Task:
-    """One knowledge task: templates T(k) and a table Δ_k of (subject, object). A subject may have several objects.
+    """A knowledge task ``k``: templates T(k) and a table Δ_k of (subject, object). A subject may have several objects.
 
     Raises:
-        DataError: no template or no pair, an empty name, or either of them given twice.
+        DataError: no template or no pair, one of them given twice, or a name that :func:`check_name` refuses.
     """
 
     name: str
@@ -80,25 +28,25 @@ class Task:
     pairs: tuple[tuple[str, str], ...]
 
     def __post_init__(self) -> None:
-        for what, rows in (("template", self.templates), ("pair", self.pairs)):
-            if not rows:
+        for what, entries in (("template", self.templates), ("pair", self.pairs)):
+            if not entries:
                 raise DataError(f"task {self.name!r} has no {what}")
-            twice = [row for row, count in Counter(rows).items() if count > 1]
-            if twice:
-                raise DataError(f"task {self.name!r} has the {what} {twice[0]!s} twice")
+            twice = repeated(entries)
+            if twice is not None:
+                raise DataError(f"task {self.name!r} has the {what} {str(entries[twice])!r} twice")
         for pair in self.pairs:
-            if not all(name.strip() for name in pair):
-                raise DataError(f"task {self.name!r}: the pair {pair!r} has an empty name")
+            for name in pair:
+                check_name(name)
 
     @property
     def complexity(self) -> int:
-        """``c(k) = Σ_τ |τ| + |Δ_k|``, section 3.1."""
+        """``c(k) = Σ_τ |τ| + |Δ_k|``; a placeholder counts as a word of its template."""
         return sum(len(template.words) for template in self.templates) + len(self.pairs)
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """``τ[k, v]`` as symbols, and where it comes from: indices of its task, and of template and pair in that task."""
+    """``τ[k, v]`` as symbols, and its origin: indices of the task, and of template and pair within that task."""
 
     task: int
     template: int
@@ -108,7 +56,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Knowledge:
-    """A set of tasks.
+    """A set K of tasks, in order. Tasks may share templates, entities and whole sentences.
 
     Raises:
         DataError: no task, or two of one name.
@@ -117,25 +65,30 @@ class Knowledge:
     tasks: tuple[Task, ...]
 
     def __post_init__(self) -> None:
+        if not self.tasks:
+            raise DataError("a knowledge has at least one task")
         names = [task.name for task in self.tasks]
-        if not names:
-            raise DataError("knowledge without a task")
-        if len(set(names)) < len(names):
-            raise DataError(f"two tasks are called {next(name for name in names if names.count(name) > 1)!r}")
+        twice = repeated(names)
+        if twice is not None:
+            raise DataError(f"two tasks are called {names[twice]!r}")
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """The words of all templates."""
-        found = {word for task in self.tasks for template in task.templates for word in template.words}
-        return frozenset(found - {SUBJECT, OBJECT})
+        """The words of all templates, without the placeholders."""
+        used = {word for task in self.tasks for template in task.templates for word in template.words}
+        return frozenset(used - {SUBJECT, OBJECT})
 
     def symbol(self, name: str) -> str:
-        """Return the symbol of an entity: its name, in brackets where a template has that word."""
-        return f"[{name}]" if name in self.words else name
+        """Return the symbol of the entity ``name``: the name, or ``[name]`` where it would be mistaken for another.
+
+        That is where a template has the word, and where the name is in brackets already, so that no two names meet.
+        """
+        taken = name in self.words or (name.startswith("[") and name.endswith("]"))
+        return f"[{name}]" if taken else name
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The symbols of all entities."""
+        """The symbols of all entities; disjoint from :attr:`words`."""
         return frozenset(self.symbol(name) for task in self.tasks for pair in task.pairs for name in pair)
 
     @cached_property
@@ -145,20 +98,37 @@ class Knowledge:
 
     @property
     def max_length(self) -> int:
-        """L, the length of the longest template."""
+        """``L``, the words of the longest template, placeholders included."""
         return max(len(template.words) for task in self.tasks for template in task.templates)
 
-    def task_sentences(self, task: int) -> Iterator[Sentence]:
-        """Yield ``D(k)`` of one task."""
-        for t, template in enumerate(self.tasks[task].templates):
-            for p, (subject, object_) in enumerate(self.tasks[task].pairs):
-                yield Sentence(task, t, p, template.fill(self.symbol(subject), self.symbol(object_)))
-
     def sentences(self) -> list[Sentence]:
-        """Return the sentences of all tasks; one that two tasks share comes once for each."""
-        return [sentence for task in range(len(self.tasks)) for sentence in self.task_sentences(task)]
+        """Return ``D(k)`` of every task, by task, template and pair; a sentence of two tasks is there for each."""
+        return [
+            Sentence(k, t, p, template.fill(self.symbol(subject), self.symbol(object_)))
+            for k, task in enumerate(self.tasks)
+            for t, template in enumerate(task.templates)
+            for p, (subject, object_) in enumerate(task.pairs)
+        ]
 
     @cached_property
     def trie(self) -> Trie:
         """V(prefix) over the union of all tasks."""
         return Trie(sentence.words for sentence in self.sentences())
+
+
+def repeated(entries: Iterable[Hashable]) -> int | None:
+    """Return the index of the first entry that was there before, or None."""
+    seen: set[Hashable] = set()
+    for index, entry in enumerate(entries):
+        if entry in seen:
+            return index
+        seen.add(entry)
+    return None
+
+
+def check_name(name: str) -> None:
+    """Refuse a blank name, and one that means something else in a template or a sentence."""
+    if not name.strip():
+        raise DataError(f"a name has at least one visible character, not {name!r}")
+    if name in (SUBJECT, OBJECT, BEGIN, END):
+        raise DataError(f"{name!r} is a placeholder, or the beginning or end of a sentence, and no name")
