@@ -14,29 +14,38 @@ if TYPE_CHECKING:
     from routelab.hosts.loading import load_host
     from routelab.methods.aar.config import AARConfig
     from routelab.methods.attachment import attach, attached, detach
+    from routelab.methods.pathlock.config import PathLockConfig
+    from routelab.methods.pathlock.resolve import resolve_modes
     from routelab.methods.routing_only.config import RoutingOnlyConfig
     from routelab.methods.saving import load, save
+    from routelab.methods.taskrouting.config import TaskRoutingConfig
 
 __all__ = [
     "AARConfig",
+    "PathLockConfig",
     "RoutingOnlyConfig",
+    "TaskRoutingConfig",
     "__version__",
     "attach",
     "attached",
     "detach",
     "load",
     "load_host",
+    "resolve_modes",
     "save",
 ]
 
 _HOME = {
     "AARConfig": "routelab.methods.aar.config",
+    "PathLockConfig": "routelab.methods.pathlock.config",
     "RoutingOnlyConfig": "routelab.methods.routing_only.config",
+    "TaskRoutingConfig": "routelab.methods.taskrouting.config",
     "attach": "routelab.methods.attachment",
     "attached": "routelab.methods.attachment",
     "detach": "routelab.methods.attachment",
     "load": "routelab.methods.saving",
     "load_host": "routelab.hosts.loading",
+    "resolve_modes": "routelab.methods.pathlock.resolve",
     "save": "routelab.methods.saving",
 }
 

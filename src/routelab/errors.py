@@ -30,6 +30,10 @@ class MatchError(RoutelabError):
     """A method matched nothing in the model."""
 
 
+class ModeError(RoutelabError):
+    """A prompt names no mode, or two that contradict each other, or a mode is given that does not exist."""
+
+
 class CheckpointError(RoutelabError):
     """A saved file is missing, damaged, of another shape, or not of this model."""
 

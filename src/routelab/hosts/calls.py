@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import cache
 from typing import Any
 
 from torch import nn
@@ -13,5 +14,13 @@ def call_arguments(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, A
 
     The class's own ``forward`` names them: a wrapper that a trainer puts on the instance takes ``*args, **kwargs``.
     """
-    names = list(inspect.signature(type(module).forward).parameters)[1:]
+    if not args:
+        return dict(kwargs)
+    names = _parameters(type(module))  # type: ignore[arg-type]  # mypy takes classes for unhashable
     return {**dict(zip(names, args, strict=False)), **kwargs}
+
+
+@cache
+def _parameters(kind: type[nn.Module]) -> tuple[str, ...]:
+    """Return the parameters of ``forward``; reading a signature takes longer than a small layer."""
+    return tuple(inspect.signature(kind.forward).parameters)[1:]

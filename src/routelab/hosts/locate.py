@@ -59,13 +59,14 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
 @dataclass(frozen=True)
 class Layer:
     """One decoder layer. ``attention`` is None where the layer mixes tokens without a softmax; ``router`` and
-    ``experts`` are None where its MLP is dense."""
+    ``experts`` are None where its MLP is dense. ``mlp`` is the name of the dense MLP, in hosts located as dense."""
 
     index: int
     module: nn.Module
     attention: nn.Module | None
     router: Router | None
     experts: nn.Module | None
+    mlp: str | None = None
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def _part(module: nn.Module, path: str) -> Any:
     return module
 
 
-def _family(model_type: str, has_experts: bool) -> Family:
+def _family(model_type: str, mixture: bool) -> Family:
     if model_type in FAMILIES:
         return FAMILIES[model_type]
     if model_type == "qwen3_5_moe":
@@ -121,8 +122,29 @@ def _family(model_type: str, has_experts: bool) -> Family:
             "'qwen3_5_moe' is the vision-language composite; load its language model with "
             "AutoModelForCausalLM (model_type 'qwen3_5_moe_text')"
         )
-    reason = "is not a supported family" if has_experts else "has no router: its MLPs are dense"
+    reason = "is not a supported family" if mixture else "has no router: its MLPs are dense"
     raise HostError(f"host family {model_type!r} {reason}{closest(model_type, FAMILIES)}")
+
+
+def model_type_of(model: PreTrainedModel) -> str:
+    """Return the model type, or raise :class:`HostError` for something that is not a transformers model."""
+    model_type: str | None = getattr(getattr(model, "config", None), "model_type", None)
+    if model_type is None:
+        raise HostError(f"{type(model).__name__} is not a transformers model: it has no config.model_type")
+    return model_type
+
+
+def has_experts(config: Any) -> bool:
+    """Whether a configuration is that of a mixture of experts."""
+    return any(getattr(config, name, None) for name in ("num_experts", "num_local_experts", "n_routed_experts"))
+
+
+def backbone_of(model: PreTrainedModel) -> PreTrainedModel:
+    """Return the stack of decoder layers under the head, or raise :class:`HostError` where there is none."""
+    backbone = model.base_model
+    if backbone is model or not isinstance(getattr(backbone, "layers", None), nn.ModuleList):
+        raise HostError(f"{type(model).__name__} has no language-model head over decoder layers; load a ...ForCausalLM")
+    return backbone
 
 
 def locate(model: PreTrainedModel) -> Host:
@@ -132,16 +154,10 @@ def locate(model: PreTrainedModel) -> Host:
         HostError: the model is not a transformers causal language model, its family is unknown or dense, or a layer
             lacks a part that its family should have. The message lists the supported families.
     """
-    config: Any = getattr(model, "config", None)
-    model_type = getattr(config, "model_type", None)
-    if model_type is None:
-        raise HostError(f"{type(model).__name__} is not a transformers model: it has no config.model_type")
-    has_experts = any(hasattr(config, name) for name in ("num_experts", "num_local_experts", "n_routed_experts"))
-    family = _family(model_type, has_experts)
-
-    backbone = model.base_model
-    if backbone is model or not isinstance(getattr(backbone, "layers", None), nn.ModuleList):
-        raise HostError(f"{type(model).__name__} has no language-model head over decoder layers; load a ...ForCausalLM")
+    model_type = model_type_of(model)
+    config: Any = model.config
+    family = _family(model_type, has_experts(config))
+    backbone = backbone_of(model)
     layers = []
     for index, module in enumerate(backbone.layers):
         router, experts = _part(module, family.router), _part(module, family.experts)

@@ -34,7 +34,9 @@ def _check(
     use_cache = backbone.config.use_cache if use_cache is None else use_cache
     cached = use_cache or given.get("cache", given.get("past_key_values")) is not None
     isolated = packing and mask is None and not cached
-    if positions is None or positions.shape[-1] < 2 or isolated or (mask is not None and mask.ndim != 2):
+    # A mask that generate made in advance, 4-D or a dict by layer type, leaves nothing to check.
+    prepared = mask is not None and (isinstance(mask, dict) or mask.ndim != 2)
+    if positions is None or positions.shape[-1] < 2 or isolated or prepared:
         return
     # The composite position ids of some families carry the text positions first.
     positions = positions[0] if positions.ndim == 3 else positions

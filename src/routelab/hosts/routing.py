@@ -30,16 +30,22 @@ def select_experts(
     return logits, weights.to(dtype), indices
 
 
-def require_router_gradient(host: Host) -> None:
-    """Refuse a host whose routers cannot learn from the language-model loss.
+def has_router_gradient(host: Host) -> bool:
+    """Whether the language-model loss can train a host's routers.
 
     With ``top_k = 1`` and renormalised weights the one chosen weight is ``p / p = 1``: constant, so its derivative in
     the router logits is zero.
+    """
+    return not (host.top_k == 1 and host.renormalises)
+
+
+def require_router_gradient(host: Host) -> None:
+    """Refuse a host whose routers cannot learn from the language-model loss (:func:`has_router_gradient`).
 
     Raises:
         HostError: the host is of that kind.
     """
-    if host.top_k == 1 and host.renormalises:
+    if not has_router_gradient(host):
         raise HostError(
             f"the routers of this {host.model_type!r} host get no gradient: with top-1 routing and renormalised "
             "top-k probabilities the chosen weight is always 1. Use top_k >= 2, or a host whose norm_topk_prob is off"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import nn
 
-from routelab.errors import ConflictError, HostError, MatchError
+from routelab.errors import ConfigError, ConflictError, HostError, MatchError
 from routelab.hosts.aux_loss import guard_aux_loss
-from routelab.hosts.locate import Host, locate
+from routelab.hosts.locate import Host
 from routelab.hosts.packing import guard_packing
 from routelab.methods.base import Method
 from routelab.methods.registry import method_class
@@ -47,6 +47,7 @@ def attach(model: Model, config: Any, *, tokenizer: Any = None) -> Model:
         tokenizer: for methods that read text.
 
     Raises:
+        ConfigError: the method reads text and there is no tokenizer.
         HostError: unknown or unsupported family, or a host this method cannot work on.
         LayerError: the configuration names layers that do not exist or cannot be used.
         ConflictError: an attached method already claims one of the same parts.
@@ -54,8 +55,10 @@ def attach(model: Model, config: Any, *, tokenizer: Any = None) -> Model:
     """
     kind = method_class(config)
     state: _Attachment | None = getattr(model, _STATE, None)
-    host = locate(model) if state is None else state.host
-    method = kind(host, config)
+    host = kind.locate(model)
+    if kind.reads_text and tokenizer is None:
+        raise ConfigError(f"{kind.name!r} decides on the text of prompts: attach(model, config, tokenizer=tokenizer)")
+    method = kind(host, config, tokenizer) if kind.reads_text else kind(host, config)
     for other in [] if state is None else state.methods:
         common = sorted(method.claims & other.claims)
         if common:
@@ -74,7 +77,8 @@ def attach(model: Model, config: Any, *, tokenizer: Any = None) -> Model:
         method.remove()
         raise MatchError(f"{method.name!r} matched nothing in this {host.model_type!r} host")
     if state is None:
-        state = _Attachment(host, flags, (guard_aux_loss(host), guard_packing(host)))
+        guards = [guard_packing(host), *([guard_aux_loss(host)] if host.routers else [])]
+        state = _Attachment(host, flags, tuple(guards))
         setattr(model, _STATE, state)
     state.methods.append(method)
     trainable = {id(parameter) for each in state.methods for parameter in each.parameters()}
@@ -102,14 +106,26 @@ def attached_host(model: PreTrainedModel) -> Host:
     return state.host
 
 
+def added_arguments(model: PreTrainedModel) -> frozenset[str]:
+    """Return the names of the arguments that calls of a model take because of its methods (``Method.arguments``)."""
+    return frozenset(name for method in attached(model) for name in method.arguments)
+
+
+def task_names(model: PreTrainedModel) -> tuple[str, ...]:
+    """Return the names of the tasks that ``task_ids`` counts, where calls of a model take it; else none."""
+    return next((method.tasks for method in attached(model) if "task_ids" in method.arguments), ())
+
+
 def detach(model: Model) -> Model:
     """Take every method off a model and return it: its own modules, weights, flags and bit-identical logits are back.
 
     Raises:
-        HostError: nothing is attached.
+        HostError: nothing is attached, or training has changed tensors of the host that nobody kept.
     """
     attached_host(model)
     state: _Attachment = getattr(model, _STATE)
+    for method in state.methods:
+        method.require_removable()
     for method in reversed(state.methods):
         method.remove()
     for remove in state.remove_guards:

@@ -6,13 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from routelab.errors import CheckpointError
-from routelab.hosts.locate import Host
+from routelab.hosts.locate import Host, locate
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -40,19 +43,39 @@ class Method(ABC):
     Attributes:
         name: the key of the method in the registry, in recipes and in saved files.
         config: the frozen configuration it was attached with.
+        reads_text: it decides on the text of whole prompts, so ``attach`` needs a tokenizer, which ``save`` keeps.
     """
 
     name: ClassVar[str]
+    reads_text: ClassVar[bool] = False
 
-    def __init__(self, host: Host, config: Any) -> None:
+    def __init__(self, host: Host, config: Any, tokenizer: PreTrainedTokenizerBase | None = None) -> None:
         self.host = host
         self.config = config
+        self.tokenizer = tokenizer
         self._undo: list[Callable[[], None]] = []
 
     @property
     @abstractmethod
     def claims(self) -> frozenset[str]:
         """Names of the host's parts this method changes; two methods with a common one cannot share a model."""
+
+    @property
+    def arguments(self) -> frozenset[str]:
+        """Names of arguments ``[B, n]`` that calls of the model take because of this method, and training gives it:
+        ``task_ids`` (the task of every token), ``token_mask`` (1 where a token is no padding), ``prompt_mask`` (1 where
+        it belongs to the prompt). None, unless overridden."""
+        return frozenset()
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Names of the tasks that ``task_ids`` counts, in order."""
+        return ()
+
+    @property
+    def has_own_loss(self) -> bool:
+        """Whether training calls return a ``router_loss`` of this method, which is added to the language model's."""
+        return False
 
     @abstractmethod
     def place(self) -> None:
@@ -65,6 +88,22 @@ class Method(ABC):
     @abstractmethod
     def summary(self) -> Summary:
         """Return what was matched."""
+
+    @staticmethod
+    def locate(model: PreTrainedModel) -> Host:
+        """Return the parts of the kind of host this method works on, or raise ``HostError``."""
+        return locate(model)
+
+    def conditional_parameters(self) -> Iterator[nn.Parameter]:
+        """Yield the trained parameters that a batch may leave without a gradient. None, unless overridden."""
+        yield from ()
+
+    def neutral_arguments(self, rows: int) -> dict[str, Any]:
+        """Return arguments with which the model runs ``rows`` rows of ids that are no text, for probes and timings."""
+        return {}
+
+    def require_removable(self) -> None:  # noqa: B027 (most methods always are)
+        """Raise ``HostError`` where :meth:`remove` could not give the host back as it was."""
 
     def on_detach(self, undo: Callable[[], None]) -> None:
         """Register the reversal of one change; reversals run last first."""
@@ -102,7 +141,8 @@ class Method(ABC):
                     f"{self.name!r}: {name} has shape {tuple(tensor.shape)} in the file and "
                     f"{tuple(own[name].shape)} in this model"
                 )
-            with torch.no_grad():
+        with torch.no_grad():
+            for name, tensor in state.items():
                 own[name].copy_(tensor)
 
     def __repr__(self) -> str:

@@ -16,9 +16,15 @@ if TYPE_CHECKING:
 METHODS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "aar": ("routelab.methods.aar.config:AARConfig", "routelab.methods.aar.method:AAR"),
+        "full": ("routelab.methods.full.config:FullConfig", "routelab.methods.full.method:Full"),
+        "pathlock": ("routelab.methods.pathlock.config:PathLockConfig", "routelab.methods.pathlock.method:PathLock"),
         "routing_only": (
             "routelab.methods.routing_only.config:RoutingOnlyConfig",
             "routelab.methods.routing_only.method:RoutingOnly",
+        ),
+        "taskrouting": (
+            "routelab.methods.taskrouting.config:TaskRoutingConfig",
+            "routelab.methods.taskrouting.method:TaskRouting",
         ),
     }
 )

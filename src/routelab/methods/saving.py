@@ -5,23 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from routelab._version import __version__
 from routelab.errors import CheckpointError, closest
-from routelab.hosts.locate import locate
 from routelab.methods.attachment import attach, attached, attached_host, detach
 from routelab.methods.base_config import config_from
-from routelab.methods.registry import METHODS, config_class
+from routelab.methods.registry import METHODS, config_class, method_class
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 FORMAT = 1
 ROUTING_JSON = "routing.json"
@@ -32,7 +33,8 @@ def save(model: PreTrainedModel, path: str | os.PathLike[str]) -> Path:
     """Write the attached methods of a model to a directory: ``routing.json`` and ``routing.safetensors``.
 
     The JSON holds each method's configuration, the host's name and the numbers that the tensors depend on, and the
-    SHA-256 of the tensor file. Both files are written under temporary names and renamed.
+    SHA-256 of the tensor file. Both files are written under temporary names and renamed. The tokenizer of a method
+    that reads text is saved beside them.
 
     Raises:
         HostError: nothing is attached.
@@ -42,11 +44,9 @@ def save(model: PreTrainedModel, path: str | os.PathLike[str]) -> Path:
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(f"{folder} is a file; routelab.save writes a directory")
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {
-        f"{method.name}.{name}": tensor.contiguous()
-        for method in attached(model)
-        for name, tensor in method.state_dict().items()
-    }
+    tensors, shared = _once(
+        (f"{method.name}.{name}", tensor) for method in attached(model) for name, tensor in method.state_dict().items()
+    )
     partial_tensors = folder / f"{ROUTING_TENSORS}.partial"
     save_file(tensors, partial_tensors, metadata={"format": "pt"})
     description = {
@@ -54,10 +54,14 @@ def save(model: PreTrainedModel, path: str | os.PathLike[str]) -> Path:
         "routelab": __version__,
         "host": {"name": model.config.name_or_path, **host.fingerprint()},
         "methods": [{"name": method.name, "config": asdict(method.config)} for method in attached(model)],
+        "shared": shared,
         "sha256": _sha256(partial_tensors),
     }
     partial_json = folder / f"{ROUTING_JSON}.partial"
     partial_json.write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+    for method in attached(model):
+        if method.tokenizer is not None:
+            method.tokenizer.save_pretrained(folder)
     os.replace(partial_tensors, folder / ROUTING_TENSORS)
     os.replace(partial_json, folder / ROUTING_JSON)
     return folder
@@ -76,14 +80,19 @@ def load(path: str | os.PathLike[str], model: PreTrainedModel | None = None) -> 
     """
     folder = Path(path)
     description = _read_description(folder)
-    tensors = _read_tensors(folder, description["sha256"])
+    tensors = _read_tensors(folder, description)
     if model is None:
         from routelab.hosts.loading import load_host
 
         if not description["host"]["name"]:
             raise CheckpointError(f"{folder} does not name its host; pass it: routelab.load(path, model)")
         model, _ = load_host(description["host"]["name"])
-    own, saved = locate(model).fingerprint(), description["host"]
+    configs: list[Any] = [
+        config_from(config_class(entry["name"]), entry["config"], f"{folder / ROUTING_JSON}, method {entry['name']!r}")
+        for entry in description["methods"]
+    ]
+    kinds = [method_class(config) for config in configs]
+    own, saved = kinds[0].locate(model).fingerprint(), description["host"]
     for key, value in own.items():
         if saved.get(key) != value:
             raise CheckpointError(
@@ -92,10 +101,9 @@ def load(path: str | os.PathLike[str], model: PreTrainedModel | None = None) -> 
     if attached(model):
         raise CheckpointError(f"the model already has {attached(model)}; detach first, then load {folder}")
     try:
-        for entry in description["methods"]:
-            where = f"{folder / ROUTING_JSON}, method {entry['name']!r}"
-            attach(model, config_from(config_class(entry["name"]), entry["config"], where))
-            prefix = f"{entry['name']}."
+        for config, kind in zip(configs, kinds, strict=True):
+            attach(model, config, tokenizer=_read_tokenizer(folder) if kind.reads_text else None)
+            prefix = f"{kind.name}."
             state = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
             attached(model)[-1].load_state_dict(state)
     except BaseException:
@@ -130,17 +138,46 @@ def _read_description(folder: Path) -> dict[str, Any]:
     return dict(description)
 
 
-def _read_tensors(folder: Path, digest: str) -> dict[str, Tensor]:
+def _once(named: Iterable[tuple[str, Tensor]]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return every tensor once, by its first name, and the first name of each that has a further one: two methods may
+    train the same weight."""
+    tensors: dict[str, Tensor] = {}
+    first: dict[tuple[int, torch.Size], str] = {}
+    shared: dict[str, str] = {}
+    for name, tensor in named:
+        kept = first.setdefault((tensor.data_ptr(), tensor.shape), name)
+        if kept == name:
+            tensors[name] = tensor.contiguous()
+        else:
+            shared[name] = kept
+    return tensors, shared
+
+
+def _read_tensors(folder: Path, description: Mapping[str, Any]) -> dict[str, Tensor]:
     file = folder / ROUTING_TENSORS
     if not file.is_file():
         raise CheckpointError(f"{folder} holds no {ROUTING_TENSORS}")
-    if _sha256(file) != digest:
+    if _sha256(file) != description["sha256"]:
         raise CheckpointError(f"{file} is damaged or truncated: its SHA-256 is not the one in {ROUTING_JSON}")
     try:
         with safe_open(file, framework="pt") as opened:
-            return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a dict)
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a dict)
     except SafetensorError as error:
         raise CheckpointError(f"{file} is no valid safetensors file: {error}") from error
+    shared = description.get("shared", {})
+    missing = sorted(set(shared.values()) - tensors.keys())
+    if missing:
+        raise CheckpointError(f"{folder / ROUTING_JSON} refers to tensors that {file} lacks: {', '.join(missing)}")
+    return tensors | {name: tensors[kept] for name, kept in shared.items()}
+
+
+def _read_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{folder} holds no tokenizer that can be loaded: {error}") from error
 
 
 def _sha256(file: Path) -> str:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from routelab.errors import HostError, TrainingError
 from routelab.hosts.locate import FAMILIES, locate
 from routelab.hosts.routing import require_router_gradient
+from routelab.methods.attachment import attached
 from routelab.train.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -45,10 +46,12 @@ def check_place(model: PreTrainedModel, config: TrainConfig) -> None:
 def check_router_gradient(model: PreTrainedModel) -> None:
     """Refuse a host whose routers get no gradient: top-1 with renormalised top-k probabilities.
 
+    A method with a loss of its own refuses by itself, where that loss leaves a router without a gradient.
+
     Raises:
         TrainingError: the host is of that kind.
     """
-    if model.config.model_type in FAMILIES:
+    if model.config.model_type in FAMILIES and not any(method.has_own_loss for method in attached(model)):
         try:
             require_router_gradient(locate(model))
         except HostError as error:
@@ -91,12 +94,13 @@ def packing_leak(model: PreTrainedModel) -> float:
         return embedded[-1]
 
     was_training = model.training
+    neutral = {name: value for method in attached(model) for name, value in method.neutral_arguments(1).items()}
     handle = model.get_input_embeddings().register_forward_hook(watch)
     ids = torch.arange(3 * _PROBE, device=model.device)[None] % model.config.get_text_config().vocab_size
     positions = torch.arange(_PROBE, device=model.device).repeat(3)[None]
     try:
         with torch.enable_grad():
-            output = model.eval()(input_ids=ids, position_ids=positions, use_cache=False)
+            output = model.eval()(input_ids=ids, position_ids=positions, use_cache=False, **neutral)
             second = output.logits[:, _PROBE : 2 * _PROBE]
             gradient = torch.autograd.grad((second.float() ** 2).sum(), embedded[0])[0]
     finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
@@ -11,20 +11,28 @@ from routelab.train.encode import IGNORED, Document
 from routelab.train.plan import Row
 
 
-def collate(documents: Sequence[Document], rows: Sequence[Row], *, packed: bool, pad_token: int) -> dict[str, Tensor]:
+def collate(
+    documents: Sequence[Document],
+    rows: Sequence[Row],
+    *,
+    packed: bool,
+    pad_token: int,
+    arguments: Collection[str] = (),
+) -> dict[str, Tensor]:
     """Return ``input_ids`` and ``labels`` ``[B, L]``, padded on the right, with what tells documents apart.
 
     Unpacked rows come with ``attention_mask`` ``[B, L]``. Packed rows come with ``position_ids`` ``[B, L]`` that
     restart at every document, and *without* an attention mask: the hosts build the block-diagonal mask from restarted
     positions only where they are given none. The padding of a packed row is one more document, without labels.
+
+    ``arguments`` of methods (``Method.arguments``), ``[B, L]`` each: ``task_ids``, ``IGNORED`` in the padding;
+    ``token_mask``; ``prompt_mask``, 1 on the tokens before a document's first label.
     """
     length = max(sum(len(documents[i]) for i in row) for row in rows)
-    batch = {
-        "input_ids": torch.full((len(rows), length), pad_token),
-        "labels": torch.full((len(rows), length), IGNORED),
-    }
-    positions = torch.zeros((len(rows), length), dtype=torch.long)
-    mask = torch.zeros((len(rows), length), dtype=torch.long)
+    shape = (len(rows), length)
+    batch = {"input_ids": torch.full(shape, pad_token), "labels": torch.full(shape, IGNORED)}
+    positions, mask = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.long)
+    task_ids, prompt_mask = torch.full(shape, IGNORED), torch.zeros(shape, dtype=torch.long)
     for r, row in enumerate(rows):
         at = 0
         for index in row:
@@ -32,7 +40,10 @@ def collate(documents: Sequence[Document], rows: Sequence[Row], *, packed: bool,
             end = at + len(document)
             batch["input_ids"][r, at:end] = torch.from_numpy(document.input_ids)
             batch["labels"][r, at:end] = torch.from_numpy(document.labels)
+            if document.task_ids is not None:
+                task_ids[r, at:end] = torch.from_numpy(document.task_ids)
             positions[r, at:end] = torch.arange(end - at)
+            prompt_mask[r, at : at + document.prompt] = 1
             at = end
         positions[r, at:] = torch.arange(length - at)
         mask[r, :at] = 1
@@ -40,4 +51,5 @@ def collate(documents: Sequence[Document], rows: Sequence[Row], *, packed: bool,
         batch["position_ids"] = positions
     else:
         batch["attention_mask"] = mask
-    return batch
+    known = {"task_ids": task_ids, "token_mask": mask, "prompt_mask": prompt_mask}
+    return batch | {name: known[name] for name in sorted(arguments)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,14 +25,20 @@ class Document:
     """One encoded row: ``input_ids`` and ``labels``, both int32 ``[length]``; ``IGNORED`` where the loss looks away.
 
     The first label is always ``IGNORED``: no position predicts it, and in a packed row the last token of the document
-    before would.
+    before would. ``task_ids``, int32 ``[length]``, are places in :attr:`EncodedRows.tasks`, ``IGNORED`` for no task.
     """
 
     input_ids: np.ndarray
     labels: np.ndarray
+    task_ids: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.input_ids)
+
+    @property
+    def prompt(self) -> int:
+        """Number of tokens before the first labelled one."""
+        return int((self.labels != IGNORED).argmax())
 
     @property
     def labelled(self) -> int:
@@ -47,11 +53,13 @@ class EncodedRows:
     Attributes:
         counts: ``rows`` given; those dropped, by reason (``too_long``, ``no_labels``); those ``cut``, which stay.
         settings: the fields of the configuration that decided all this.
+        tasks: the names of the rows' tasks, in order of first appearance.
     """
 
     documents: tuple[Document, ...]
     counts: Mapping[str, int]
     settings: Mapping[str, Any]
+    tasks: tuple[str, ...] = ()
 
 
 def encoding_settings(config: TrainConfig) -> dict[str, Any]:
@@ -64,8 +72,11 @@ def encode_rows(
 ) -> EncodedRows:
     """Render every row's ``messages`` with the tokenizer's chat template and label the assistant's turns.
 
+    A row's ``task``, where it has one, is the name of the task of all its tokens.
+
     Raises:
-        DataError: there are no rows, a row has no ``messages``, or the template cannot render it.
+        DataError: there are no rows, a row has no ``messages``, its ``task`` is not a name, or the template cannot
+            render it.
         TrainingError: the tokenizer has no chat template or gives no character offsets; the template renders a turn
             differently once more turns follow; a row is longer than ``max_length`` under ``overlong="refuse"``; no
             labelled token is left.
@@ -73,6 +84,7 @@ def encode_rows(
     encoder = ChatEncoder(tokenizer, assistant_only=config.assistant_only)
     counts = {"rows": 0, "too_long": 0, "no_labels": 0, "cut": 0}
     documents = []
+    tasks: dict[str, int] = {}
     for number, row in enumerate(rows):
         counts["rows"] += 1
         name = f"row {row.get('id', number)!r}"
@@ -93,6 +105,12 @@ def encode_rows(
         if not document.labelled:
             counts["no_labels"] += 1
             continue
+        task = row.get("task")
+        if task is not None:
+            if not isinstance(task, str) or not task:
+                raise DataError(f"{name} has the task {task!r}; a task is a name")
+            number_of = tasks.setdefault(task, len(tasks))
+            document = replace(document, task_ids=np.full(len(document), number_of, dtype=np.int32))
         documents.append(document)
     if not counts["rows"]:
         raise DataError("there are no rows to train on")
@@ -101,7 +119,7 @@ def encode_rows(
             f"no labelled token is left to train on: of {counts['rows']} rows {counts['too_long']} are longer than "
             f"max_length={config.max_length} and {counts['no_labels']} have no assistant token within it"
         )
-    return EncodedRows(tuple(documents), counts, encoding_settings(config))
+    return EncodedRows(tuple(documents), counts, encoding_settings(config), tuple(tasks))
 
 
 class ChatEncoder:

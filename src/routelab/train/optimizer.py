@@ -42,7 +42,7 @@ class MasterAdamW(torch.optim.AdamW):
         """Return every tensor that the next step depends on: moments, step counts and masters, by parameter name."""
         found = {}
         for name, master in self.masters.items():
-            found.update({f"{name}/{key}": value for key, value in self.state[master].items()})
+            found.update({f"{name}/{key}": value for key, value in (self.state[master] or _untouched(master)).items()})
             if master is not self.live[name]:
                 found[f"{name}/master"] = master.detach()
         return found
@@ -70,6 +70,12 @@ class MasterAdamW(torch.optim.AdamW):
                     self.state[master][key] = value.clone() if key == "step" else value.to(master.device, copy=True)
         if unused:
             raise CheckpointError(f"optimizer state of unknown parameters: {', '.join(sorted(unused)[:5])}")
+
+
+def _untouched(master: nn.Parameter) -> dict[str, Tensor]:
+    """Return the state of a parameter that has had no gradient yet, equal to none at all."""
+    zeros = torch.zeros_like(master.detach())
+    return {"step": torch.tensor(0.0), "exp_avg": zeros, "exp_avg_sq": zeros.clone()}
 
 
 def _master(parameter: nn.Parameter) -> nn.Parameter:

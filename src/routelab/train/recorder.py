@@ -21,14 +21,15 @@ Log = dict[str, float | int]
 class Recorder:
     """Keeps the loss of every step and writes ``metrics.jsonl``.
 
-    A line holds: ``step``; ``loss``, the mean over the steps since the line before; ``learning_rate`` and
-    ``grad_norm`` (before clipping) of the step; ``tokens`` seen so far; ``tokens_per_second`` since the line before;
-    ``seconds`` of training so far; ``peak_memory_mb`` of the process, and of the GPU where there is one.
+    A line holds: ``step``; ``loss``, the mean over the steps since the line before; where a method adds a loss of its
+    own, ``router_loss``, that part likewise, which ``loss`` leaves out; ``learning_rate`` and ``grad_norm`` (before
+    clipping) of the step; ``tokens`` seen so far; ``tokens_per_second`` since the line before; ``seconds`` of training
+    so far; ``peak_memory_mb`` of the process, and of the GPU where there is one.
 
     Args:
         path: the file; lines after ``resume_from`` steps are dropped from it.
         every: steps between two lines.
-        resumed: ``{"losses", "seconds"}`` of the run that is continued.
+        resumed: :meth:`progress` of the run that is continued.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Recorder:
     ) -> None:
         self.path, self.plan, self.every, self.on_log = path, plan, every, on_log
         self.losses: list[float] = list(resumed["losses"]) if resumed else []
+        self.router_losses: list[float] = list(resumed.get("router_losses", ())) if resumed else []
         self.history = _keep_lines(path, len(self.losses))
         self._before = float(resumed["seconds"]) if resumed else 0.0
         self._start = self._last_time = time.perf_counter()
@@ -58,11 +60,13 @@ class Recorder:
 
     def progress(self) -> dict[str, Any]:
         """Return what ``resumed`` takes."""
-        return {"losses": self.losses, "seconds": self.seconds}
+        return {"losses": self.losses, "router_losses": self.router_losses, "seconds": self.seconds}
 
-    def record(self, *, loss: float, learning_rate: float, grad_norm: float) -> None:
+    def record(self, *, loss: float, learning_rate: float, grad_norm: float, router_loss: float | None = None) -> None:
         """Take note of one finished step."""
         self.losses.append(loss)
+        if router_loss is not None:
+            self.router_losses.append(router_loss)
         step = len(self.losses)
         if step % self.every and step not in (1, self.plan.steps):
             return
@@ -73,6 +77,7 @@ class Recorder:
         line: Log = {
             "step": step,
             "loss": sum(recent) / len(recent),
+            **({"router_loss": sum(own) / len(own)} if (own := self.router_losses[int(since) :]) else {}),
             "learning_rate": learning_rate,
             "grad_norm": grad_norm,
             "tokens": tokens[step - 1],

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from routelab.errors import TrainingError
-from routelab.methods.attachment import attached
+from routelab.methods.attachment import attached, task_names
 from routelab.train.checkpoint import latest_checkpoint, read_progress, step_of
 from routelab.train.checks import check_packing, check_place, check_router_gradient
 from routelab.train.config import TrainConfig
@@ -28,6 +28,7 @@ from routelab.train.freeze import (
 from routelab.train.optimizer import MasterAdamW, linear_schedule
 from routelab.train.plan import Plan, make_plan
 from routelab.train.recorder import Log, Recorder, peak_memory
+from routelab.train.tasks import tasks_digest, with_tasks
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -40,7 +41,8 @@ class TrainResult:
     Attributes:
         steps, tokens, labelled_tokens: the whole run's; ``tokens`` counts input tokens without padding.
         seconds: time in the training loop, parts before a resume included.
-        loss_first, loss_last: loss of the first step, and mean loss over the last tenth of the steps.
+        loss_first, loss_last: loss of the first step, and mean loss over the last tenth of the steps, without what a
+            method adds of its own.
         trained: number of trained parameters; ``trained_tensors`` their tensors.
         frozen_identical: every frozen tensor has the bytes it had before (else ``train`` raises).
         frozen_tensors, frozen_sha256: how many were compared, and one hash over all of them.
@@ -85,8 +87,9 @@ def train(
     it is on; apart from the trained tensors it comes back as it went in: forward, configs, flags, modes, hooks.
 
     Args:
-        rows: ``{"messages": [{"role", "content"}, ...]}`` each; or what :func:`encode_rows` made of them with the
-            same tokenizer and settings, so that several runs encode them once.
+        rows: ``{"messages": [{"role", "content"}, ...]}`` each, with a ``"task"`` where a method needs one; or what
+            :func:`encode_rows` made of them with the same tokenizer and settings, so that several runs encode them
+            once.
         seed: decides the order of the data, and nothing else in the data: two arms with one seed see the same batches.
         output_dir: gets ``metrics.jsonl`` and ``checkpoint-<step>/``.
         resume: go on from the latest checkpoint in ``output_dir`` where there is one. The final weights are those of
@@ -95,7 +98,8 @@ def train(
 
     Raises:
         TrainingError: nothing is attached, no labelled token is left, a router would get no gradient, packing would
-            let documents see each other, the loss is not finite, or a frozen tensor changed.
+            let documents see each other, a row has no task where a method needs one, the loss is not finite, or a
+            frozen tensor changed.
         CheckpointError: the checkpoint is damaged or belongs to another run.
         DataError: a row cannot be rendered.
     """
@@ -111,6 +115,9 @@ def train(
     encoded = rows if isinstance(rows, EncodedRows) else encode_rows(tokenizer, rows, config)
     if encoded.settings != encoding_settings(config):
         raise TrainingError(f"the rows were encoded with {encoded.settings}, the run wants {encoding_settings(config)}")
+    tasks = task_names(model)
+    if tasks:
+        encoded = with_tasks(encoded, tasks)
     plan = make_plan(encoded, config, seed)
     with undisturbed(model), only_trainable(model, trainable), _progress_bar(plan, on_log) as show:
         if config.packing:
@@ -122,6 +129,7 @@ def train(
             "data": plan.fingerprint,
             "host": combined_digest(before),
             "config": {k: v for k, v in asdict(config).items() if k not in ("log_every", "save_every")},
+            **({"tasks": tasks_digest(encoded)} if tasks else {}),
         }
         resumed = None if start is None else read_progress(start, run)
         recorder = Recorder(directory / "metrics.jsonl", plan, every=config.log_every, on_log=show, resumed=resumed)

@@ -17,6 +17,7 @@ from transformers import PrinterCallback, TrainerCallback, TrainerControl, Train
 from trl import SFTConfig, SFTTrainer
 
 from routelab.errors import TrainingError
+from routelab.methods.attachment import added_arguments, attached
 from routelab.train import checkpoint as ckpt
 from routelab.train.checks import check_gradients
 from routelab.train.collate import collate
@@ -33,11 +34,14 @@ class Collator:
 
     plan: Plan
     pad_token: int
+    arguments: frozenset[str]
 
     def __call__(self, features: list[dict[str, int]]) -> dict[str, Tensor]:
         (feature,) = features
         rows = self.plan.batches[feature["batch"]]
-        return collate(self.plan.documents, rows, packed=self.plan.packed, pad_token=self.pad_token)
+        return collate(
+            self.plan.documents, rows, packed=self.plan.packed, pad_token=self.pad_token, arguments=self.arguments
+        )
 
 
 def sft_config(config: TrainConfig, plan: Plan, *, seed: int, directory: Path, device: torch.device) -> SFTConfig:
@@ -97,11 +101,11 @@ class RoutingTrainer(SFTTrainer):
     ) -> None:
         self.trainable, self.master, self.recorder, self.run = dict(trainable), optimizer, recorder, dict(run)
         self.progress: dict[str, Any] = {}
-        self.step_loss = self.grad_norm = 0.0
+        self.step_loss = self.step_router_loss = self.grad_norm = 0.0
         super().__init__(
             model=model,
             args=args,
-            data_collator=Collator(plan, pad_token),
+            data_collator=Collator(plan, pad_token, added_arguments(model)),
             train_dataset=Dataset.from_dict({"batch": list(range(len(plan.batches)))}),
             processing_class=tokenizer,
             optimizers=(optimizer, scheduler),
@@ -127,6 +131,31 @@ class RoutingTrainer(SFTTrainer):
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """Return the language model's loss, with the host's balance loss and a method's own where they are on.
+
+        Both of these are means over a forward pass, so the mean over the passes of a step is taken.
+        """
+        own: list[Tensor] = []
+
+        def note(model: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+            if getattr(output, "router_loss", None) is not None:
+                own.append(output.router_loss)
+
+        handle = self.model.register_forward_hook(note)
+        try:
+            computed = self._language_model_loss(model, inputs, return_outputs, num_items_in_batch)
+        finally:
+            handle.remove()
+        loss, *outputs = computed if return_outputs else (computed,)
+        if own:
+            share = own[0] / self.current_gradient_accumulation_steps
+            self.step_router_loss += share.item()
+            loss = loss + share.to(loss.device)
+        return (loss, *outputs) if return_outputs else loss
+
+    def _language_model_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool, num_items_in_batch: Any
     ) -> Any:
         if self.fused_loss:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
@@ -211,10 +240,21 @@ class StepCallback(TrainerCallback):
 
     def on_pre_optimizer_step(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if state.global_step == 0:
-            check_gradients(self.trainer.trainable)
+            conditional = {
+                id(parameter)
+                for method in attached(self.trainer.model)
+                for parameter in method.conditional_parameters()
+            }
+            check_gradients({name: p for name, p in self.trainer.trainable.items() if id(p) not in conditional})
         self.learning_rate = self.trainer.master.param_groups[0]["lr"]
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         trainer = self.trainer
-        trainer.recorder.record(loss=trainer.step_loss, learning_rate=self.learning_rate, grad_norm=trainer.grad_norm)
-        trainer.step_loss = 0.0
+        own = any(method.has_own_loss for method in attached(trainer.model))
+        trainer.recorder.record(
+            loss=trainer.step_loss - trainer.step_router_loss,
+            router_loss=trainer.step_router_loss if own else None,
+            learning_rate=self.learning_rate,
+            grad_norm=trainer.grad_norm,
+        )
+        trainer.step_loss = trainer.step_router_loss = 0.0

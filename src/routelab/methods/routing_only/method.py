@@ -11,6 +11,11 @@ class RoutingOnly(RouterMethod):
 
     name = "routing_only"
 
+    @property
+    def claims(self) -> frozenset[str]:
+        """The routers, and what they are trained on: a control with a second loss would be none."""
+        return super().claims | {"router objective"}
+
     def place(self) -> None:
         require_router_gradient(self.host)
         super().place()

@@ -1,0 +1,1 @@
+"""Path-Lock experts (arXiv 2604.27201)."""

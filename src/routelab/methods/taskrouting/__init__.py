@@ -1,0 +1,1 @@
+"""Task-expert routing (arXiv 2606.14398)."""
