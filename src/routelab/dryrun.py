@@ -16,7 +16,7 @@ import routelab
 from routelab.corpus import is_hub_name, training_rows
 from routelab.errors import RecipeError
 from routelab.hosts.minis import available, mini_path
-from routelab.recipe import DataSpec, Recipe, host_config_path
+from routelab.recipe import DataSpec, HostSpec, Recipe, host_config_path
 from routelab.report.tables import Table
 from routelab.rundir import read_json
 
@@ -70,8 +70,8 @@ def dry_run(recipe: Recipe) -> DryRun:
     Raises ``RecipeError``, ``HostError``, ``LayerError``, ``ConfigError`` or ``DataError`` for what would stop the run.
     """
     data = [_check_data(spec) for spec in recipe.data]
-    config, origin = _host_config(recipe)
-    model = _meta_model(config, recipe)
+    config, origin = host_config(recipe.host)
+    model = meta_model(config, recipe.host)
     dtype = next(model.parameters()).dtype
     parameters = sum(parameter.numel() for parameter in model.parameters())
     arms = [_check_arm(model, recipe, arm, dtype) for arm in recipe.arms]
@@ -92,16 +92,17 @@ def dry_run(recipe: Recipe) -> DryRun:
     )
 
 
-def _host_config(recipe: Recipe) -> tuple[PreTrainedConfig, str]:
+def host_config(host: HostSpec) -> tuple[PreTrainedConfig, str]:
+    """Return the configuration of a host, and where it was found; raises ``RecipeError`` where it is not at hand."""
     from transformers import AutoConfig
 
-    name, trust = recipe.host.name, recipe.host.trust_remote_code
+    name, trust = host.name, host.trust_remote_code
     if name in available():
         return AutoConfig.from_pretrained(mini_path(name)), "the shipped mini"
     if Path(name).is_dir():
         return AutoConfig.from_pretrained(name, trust_remote_code=trust), f"the directory {name}"
-    if recipe.host.config is not None:
-        path = host_config_path(recipe.host.config)
+    if host.config is not None:
+        path = host_config_path(host.config)
         values = read_json(path)
         return AutoConfig.for_model(
             values.pop("model_type"), **values
@@ -116,10 +117,11 @@ def _host_config(recipe: Recipe) -> tuple[PreTrainedConfig, str]:
     return config, "the hub's local cache"
 
 
-def _meta_model(config: PreTrainedConfig, recipe: Recipe) -> PreTrainedModel:
+def meta_model(config: PreTrainedConfig, host: HostSpec) -> PreTrainedModel:
+    """Return a model of the configuration without weights."""
     from transformers import AutoModelForCausalLM
 
-    dtype = getattr(torch, recipe.host.dtype) if recipe.host.dtype else config.dtype or torch.float32
+    dtype = getattr(torch, host.dtype) if host.dtype else config.dtype or torch.float32
     with torch.device("meta"):
         return AutoModelForCausalLM.from_config(config, dtype=dtype)
 

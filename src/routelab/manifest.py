@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from routelab._version import __version__
-from routelab.recipe import Recipe
+from routelab.recipe import AnyRecipe
 from routelab.rundir import RunDirectory, read_json, write_json
 
 _PACKAGES = ("torch", "transformers", "trl", "accelerate", "datasets", "safetensors", "tokenizers", "numpy", "scipy")
@@ -25,7 +25,7 @@ _PACKAGES = ("torch", "transformers", "trl", "accelerate", "datasets", "safetens
 class Manifest:
     """``manifest.json``, written at the start of a run and after every stage."""
 
-    def __init__(self, run: RunDirectory, recipe: Recipe, command: str) -> None:
+    def __init__(self, run: RunDirectory, recipe: AnyRecipe, command: str) -> None:
         self._run = run
         self._values: dict[str, Any] = read_json(run.manifest) if run.manifest.is_file() else {}
         self._values.setdefault("name", recipe.name)

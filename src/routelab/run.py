@@ -18,23 +18,20 @@ import torch
 import routelab
 from routelab.corpus import training_rows
 from routelab.evaluate.evaluation import evaluate
-from routelab.evaluate.prompts import render
-from routelab.evaluate.tasks import Task, task_with
+from routelab.held_out import held_out_texts
 from routelab.hosts.minis import available, mini_path
 from routelab.manifest import Manifest, folder_hashes, rows_hash
 from routelab.recipe import HostSpec, MethodSpec, Recipe, TaskSpec
 from routelab.report.html import report_run
 from routelab.report.page import Page
 from routelab.results import collect
-from routelab.rundir import BASE, RunDirectory, read_jsonl, write_json
+from routelab.rundir import BASE, RunDirectory, write_json
 from routelab.study.experts import chosen_experts
+from routelab.study.task_experts import task_experts
 from routelab.train import EncodedRows, encode_rows, train
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-HELD_OUT = 24
-"""Number of held-out texts on which chosen experts are recorded."""
 
 Rows = Sequence[Mapping[str, Any]]
 Say = Callable[[str], None]
@@ -43,7 +40,7 @@ Say = Callable[[str], None]
 def run_recipe(recipe: Recipe, run: RunDirectory, *, command: str, say: Say = lambda text: None) -> Page:
     """Run every stage that the run directory does not hold yet, write the report, and return its page."""
     manifest = Manifest(run, recipe, command)
-    for name, digest in _host_hashes(recipe.host).items():
+    for name, digest in host_hashes(recipe.host).items():
         manifest.record("host", name, digest)
     # Seed by seed: a run that is cut short has whole comparisons.
     pairs = [(arm, seed) for seed in recipe.seeds for arm in recipe.arms]
@@ -79,7 +76,8 @@ def with_seed(spec: MethodSpec, seed: int) -> Any:
     return dataclasses.replace(spec.config, seed=seed) if "seed" in names else spec.config
 
 
-def _host_hashes(host: HostSpec) -> dict[str, str]:
+def host_hashes(host: HostSpec) -> dict[str, str]:
+    """Return the SHA-256 of the files of a host that is a mini or a directory."""
     folder = mini_path(host.name) if host.name in available() else Path(host.name)
     return folder_hashes(folder) if folder.is_dir() else {}
 
@@ -122,7 +120,8 @@ def _measure(recipe: Recipe, run: RunDirectory, arm: str, seed: int | None, mani
     """Run the evaluations and the expert recording of one arm and seed, or of the host itself (``seed`` None)."""
     tasks = [spec for spec in recipe.evaluate if not run.scored(arm, seed, spec.task).is_file()]
     experts = not run.chosen(arm, seed).is_file()
-    if not tasks and not experts:
+    aligned = "alignment" in recipe.study and not run.aligned(arm, seed).is_file()
+    if not tasks and not experts and not aligned:
         return
     model, tokenizer = load(recipe.host)
     if seed is None:
@@ -138,6 +137,10 @@ def _measure(recipe: Recipe, run: RunDirectory, arm: str, seed: int | None, mani
     if experts:
         with manifest.stage("experts", arm=arm, seed=seed):
             _record_experts(recipe.evaluate[0], run, model, tokenizer, arm, seed)
+    if aligned:
+        with manifest.stage("alignment", arm=arm, seed=seed):
+            texts = {spec.task: held_out_texts(spec, run, tokenizer) for spec in recipe.evaluate}
+            write_json(run.aligned(arm, seed), task_experts(model, texts))
 
 
 def _evaluate(
@@ -172,22 +175,9 @@ def _record_experts(
     arm: str,
     seed: int | None,
 ) -> None:
-    texts = _held_out(task_with(spec.task, spec.limit, spec.options), run, tokenizer)
-    sequences = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
-    experts, layers = chosen_experts(model, sequences)
+    texts = held_out_texts(spec, run, tokenizer)
+    experts, layers = chosen_experts(model, [text.ids for text in texts], [text.prompt for text in texts])
     path = run.chosen(arm, seed)
     temporary = path.with_name(f"{path.stem}.tmp.npz")
     np.savez_compressed(temporary, experts=experts, layers=np.array(layers))
     os.replace(temporary, path)
-
-
-def _held_out(task: Task, run: RunDirectory, tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    """Return the first held-out texts of a task, the same for every arm: where it has answers, the host's own."""
-    examples = task.examples[:HELD_OUT]
-    if task.kind == "loss":
-        return [str(tokenizer.apply_chat_template(example["messages"], tokenize=False)) for example in examples]
-    if task.kind == "choice":
-        return [render(tokenizer, each["prompt"]) + each["choices"][each["gold"]] for each in examples]
-    records = read_jsonl(run.scored(BASE, None, task.name).with_suffix(".jsonl"))
-    first = {record["id"]: record for record in reversed(records)}
-    return [first[example["id"]]["prompt"] + first[example["id"]]["output"] for example in examples]

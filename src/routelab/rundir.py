@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from routelab.errors import RecipeError
-from routelab.recipe import Recipe, first_difference, read_text, recipe_values, recipe_yaml
+from routelab.recipe import AnyRecipe, first_difference, read_text, recipe_values, recipe_yaml
 
 BASE = "base"
 
@@ -32,7 +32,7 @@ class RunDirectory:
     path: Path
 
     @classmethod
-    def open(cls, path: Path, recipe: Recipe, *, resume: bool) -> RunDirectory:
+    def open(cls, path: Path, recipe: AnyRecipe, *, resume: bool) -> RunDirectory:
         """Create a run directory, or continue one.
 
         Raises ``RecipeError`` when the directory exists and ``resume`` is False, when it is no run directory, and
@@ -96,6 +96,10 @@ class RunDirectory:
         """The experts chosen on held-out text."""
         return self.records(arm, seed) / "experts.npz"
 
+    def aligned(self, arm: str, seed: int | None) -> Path:
+        """How tasks and experts belong together on held-out text."""
+        return self.records(arm, seed) / "alignment.json"
+
     def write_metrics(self, pairs: Iterable[tuple[str, int]]) -> None:
         """Gather the training logs of all finished trainings in ``metrics.jsonl``."""
         rows = [
@@ -105,7 +109,7 @@ class RunDirectory:
         ]
         write_text(self.metrics, "".join(json.dumps(row) + "\n" for row in rows))
 
-    def _enter(self, recipe: Recipe, *, resume: bool) -> None:
+    def _enter(self, recipe: AnyRecipe, *, resume: bool) -> None:
         path = self.path
         if path.exists() and any(path.iterdir()):
             if not self.recipe.is_file():
@@ -117,7 +121,7 @@ class RunDirectory:
             path.mkdir(parents=True, exist_ok=True)
             write_text(self.recipe, recipe_yaml(recipe))
 
-    def _require_same(self, recipe: Recipe) -> None:
+    def _require_same(self, recipe: AnyRecipe) -> None:
         try:
             there = yaml.safe_load(read_text(self.recipe))
         except yaml.YAMLError as error:

@@ -57,27 +57,38 @@ def recipes(name: Annotated[str | None, typer.Argument(help="Print this recipe."
 
 
 def _run(recipe: str, overrides: list[str], out: Path | None, *, resume: bool) -> None:
-    from routelab.recipe import load_recipe
+    from routelab.recipe import ModesRecipe, load_recipe
     from routelab.report.terminal import print_page
     from routelab.rundir import RunDirectory
 
     loaded = load_recipe(recipe, overrides)
     directory = RunDirectory.open(out or Path("runs") / loaded.name, loaded, resume=resume)
     quiet()
-    from routelab.run import run_recipe
+    command, say = shlex.join(["routelab", *sys.argv[1:]]), console(stderr=True).log
+    if isinstance(loaded, ModesRecipe):
+        from routelab.modes import run_modes
 
-    page = run_recipe(loaded, directory, command=shlex.join(["routelab", *sys.argv[1:]]), say=console(stderr=True).log)
+        page = run_modes(loaded, directory, command=command, say=say)
+    else:
+        from routelab.run import run_recipe
+
+        page = run_recipe(loaded, directory, command=command, say=say)
     print_page(console(), page)
     typer.echo(f"\n{directory.report}")
 
 
 def _dry_run(recipe: str, overrides: list[str]) -> None:
-    from routelab.recipe import load_recipe
+    from routelab.recipe import ModesRecipe, load_recipe
+    from routelab.report.terminal import print_pairs, print_table
 
     loaded = load_recipe(recipe, overrides)
     quiet()
+    if isinstance(loaded, ModesRecipe):
+        from routelab.dryrun_modes import check_modes
+
+        print_pairs(console(), f"dry run of {loaded.name}", check_modes(loaded))
+        return
     from routelab.dryrun import arm_table, dry_run, facts
-    from routelab.report.terminal import print_pairs, print_table
 
     check = dry_run(loaded)
     print_pairs(console(), f"dry run of {loaded.name}", facts(check))

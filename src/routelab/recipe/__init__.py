@@ -18,11 +18,13 @@ resolved recipe, with all defaults written out, goes through YAML and back witho
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from routelab.errors import RecipeError
+from routelab.errors import RecipeError, closest
+from routelab.recipe.modes import ModesRecipe, parse_modes
 from routelab.recipe.reading import apply_override, assignments, read, read_text
 from routelab.recipe.shipped import host_config_path, recipe_path, shipped_recipes
 from routelab.recipe.specs import DataSpec, HostSpec, MethodSpec, TaskSpec
@@ -30,9 +32,11 @@ from routelab.recipe.training import Recipe, parse_training
 from routelab.recipe.writing import first_difference, recipe_values, recipe_yaml
 
 __all__ = [
+    "AnyRecipe",
     "DataSpec",
     "HostSpec",
     "MethodSpec",
+    "ModesRecipe",
     "Recipe",
     "TaskSpec",
     "assignments",
@@ -48,7 +52,14 @@ __all__ = [
 ]
 
 
-def load_recipe(name: str | Path, overrides: Iterable[str] = ()) -> Recipe:
+AnyRecipe = Recipe | ModesRecipe
+
+PARSERS: Mapping[str, Callable[[Mapping[str, Any], str], AnyRecipe]] = MappingProxyType(
+    {"training": parse_training, "modes": parse_modes}
+)
+
+
+def load_recipe(name: str | Path, overrides: Iterable[str] = ()) -> AnyRecipe:
     """Read a recipe from a YAML file, or a shipped one by name (``mini/aar``), with ``key.path=value`` overrides.
 
     Raises ``RecipeError`` naming the file and the key path for anything that is unknown, missing or out of domain.
@@ -62,6 +73,12 @@ def load_recipe(name: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     return parse_recipe(values, str(name))
 
 
-def parse_recipe(values: Mapping[str, Any], origin: str) -> Recipe:
-    """Build a recipe from plain values; ``origin`` is the name that errors give to their source."""
-    return parse_training(values, origin)
+def parse_recipe(values: Mapping[str, Any], origin: str) -> AnyRecipe:
+    """Build a recipe from plain values; ``origin`` is the name that errors give to their source.
+
+    ``kind`` says what kind of run it describes; without it, a training run.
+    """
+    kind = values.get("kind", "training")
+    if kind not in PARSERS:
+        raise RecipeError(f"{origin}: kind: no kind of run is called {kind!r}{closest(str(kind), PARSERS)}")
+    return PARSERS[kind]({key: value for key, value in values.items() if key != "kind"}, origin)

@@ -40,7 +40,8 @@ class DataSpec:
 
     ``format`` is the form of the rows (``messages``, ``gsm8k``, ``alpaca``, ...; generators have their own). ``limit``
     and ``fraction`` keep part of the rows, drawn with ``seed``; all arms and seeds train on the same rows. ``options``
-    go to a generator. ``expected_rows`` lets ``--dry-run`` count steps where a hub's data is not at hand.
+    go to a generator. ``task`` names the task of all these rows, for methods that route by task; rows of ``messages``
+    may have their own. ``expected_rows`` lets ``--dry-run`` count steps where a hub's data is not at hand.
     """
 
     source: str
@@ -50,6 +51,7 @@ class DataSpec:
     fraction: float | None = Field(default=None, gt=0, le=1)
     seed: int = 0
     options: dict[str, Scalar | Annotated[tuple[Scalar, ...], TUPLE]] = Field(default_factory=dict)
+    task: str | None = Field(default=None, min_length=1)
     expected_rows: int | None = Field(default=None, ge=1)
 
     def kept(self, rows: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -20,7 +20,10 @@ _ARM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
 @dataclass(frozen=True, kw_only=True, config=CHECKED)
 class Recipe:
-    """One run. ``control`` is the arm that the others are compared with; ``title`` and ``note`` head the report."""
+    """One run. ``control`` is the arm that the others are compared with; ``title`` and ``note`` head the report.
+
+    ``study`` names what is measured inside the models: ``alignment``, which experts each task of ``evaluate`` uses.
+    """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")
     host: HostSpec
@@ -30,6 +33,7 @@ class Recipe:
     data: tuple[DataSpec, ...] = Field(min_length=1)
     train: TrainConfig
     evaluate: tuple[TaskSpec, ...] = Field(min_length=1)
+    study: Annotated[tuple[Literal["alignment"], ...], TUPLE] = ()
     title: str = ""
     note: str = ""
 

@@ -21,11 +21,13 @@ _SCREEN_FONTS = "ui-sans-serif, system-ui, 'Segoe UI', Helvetica, Arial, sans-se
 
 @dataclass(frozen=True)
 class Panel:
-    """One drawing: the file stem, what it shows in words (the caption and the alternative text), and the figure."""
+    """One drawing: the file stem, what it shows in words (the caption and the alternative text), the figure, and, where
+    it shows more than the tables do, its data as CSV."""
 
     stem: str
     caption: str
     figure: Figure
+    data: str = ""
 
     def svg(self) -> str:
         """Return the drawing as an SVG that uses the page's fonts and CSS variables instead of fixed colours."""
@@ -36,13 +38,16 @@ class Panel:
         return text.replace("'DejaVu Sans', sans-serif", _SCREEN_FONTS).replace("<svg ", '<svg aria-hidden="true" ', 1)
 
     def write(self, folder: Path) -> list[Path]:
-        """Write ``stem.png`` and ``stem.svg`` into ``folder``, each through a temporary name."""
+        """Write ``stem.png``, ``stem.svg`` and any ``stem.csv`` into ``folder``, each through a temporary name."""
         folder.mkdir(parents=True, exist_ok=True)
+        contents = {kind: self._render(kind) for kind in ("png", "svg")}
+        if self.data:
+            contents["csv"] = self.data.encode()
         written = []
-        for kind in ("png", "svg"):
+        for kind, content in contents.items():
             path = folder / f"{self.stem}.{kind}"
             temporary = path.with_name(path.name + ".tmp")
-            temporary.write_bytes(self._render(kind))
+            temporary.write_bytes(content)
             os.replace(temporary, path)
             written.append(path)
         return written
@@ -78,7 +83,7 @@ def scores(results: Mapping[str, Any], task: Mapping[str, Any]) -> Panel:
     metric = metric_of(task)
     arms = list(results["arms"])
     colours = arm_colours(arms, results["control"])
-    figure, axes = _canvas(0.95 + 0.52 * len(arms))
+    figure, axes = canvas(0.95 + 0.52 * len(arms))
     for y, arm in enumerate(arms):
         summary = results["arms"][arm]["tasks"][task["task"]]
         values = [seed["value"] * metric.scale for seed in summary["seeds"].values()]
@@ -112,7 +117,7 @@ def scores(results: Mapping[str, Any], task: Mapping[str, Any]) -> Panel:
             color=MUTED,
             fontsize=8.5,
         )
-    _rows(axes, arms, colours)
+    row_labels(axes, arms, colours)
     axes.set_xlabel(f"{metric.axis}, {task['examples']} examples")
     caption = f"{metric.label.capitalize()} on {task['task']}. A dot is a seed, the bar their mean, the band ± one sd."
     return Panel("scores", caption, figure)
@@ -124,7 +129,7 @@ def differences(results: Mapping[str, Any], task: Mapping[str, Any]) -> Panel:
     rows = {row["arm"]: row for row in results["comparisons"] if row["task"] == task["task"]}
     arms = list(results["arms"])
     colours = arm_colours(arms, results["control"])
-    figure, axes = _canvas(0.95 + 0.52 * len(arms))
+    figure, axes = canvas(0.95 + 0.52 * len(arms))
     axes.axvline(0, color=MUTED, lw=1)
     for y, arm in enumerate(arms):
         if arm not in rows:
@@ -147,7 +152,7 @@ def differences(results: Mapping[str, Any], task: Mapping[str, Any]) -> Panel:
             color=INK,
             fontsize=9,
         )
-    _rows(axes, arms, colours)
+    row_labels(axes, arms, colours)
     axes.set_xlabel(f"{metric.label} minus {results['control']}, {metric.difference_unit}")
     covers = next(iter(rows.values()))["covers"]
     thin = "" if covers == "examples" else f"; the thin line is that over {covers}"
@@ -162,7 +167,7 @@ def losses(results: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> 
     """Training loss by step: every seed a thin line, the mean over seeds a thick one, named at its end."""
     arms = list(results["arms"])
     colours = arm_colours(arms, results["control"])
-    figure, axes = _canvas(2.6)
+    figure, axes = canvas(2.6)
     ends: list[tuple[float, float, str]] = []
     for arm in arms:
         curves: dict[Any, dict[int, float]] = {}
@@ -190,7 +195,7 @@ def agreement(results: Mapping[str, Any]) -> Panel:
 
     arms = [arm for arm, found in results["arms"].items() if found.get("agreement") and found["agreement"]["layers"]]
     colours = arm_colours(list(results["arms"]), results["control"])
-    figure, axes = _canvas(2.6)
+    figure, axes = canvas(2.6)
     ends = []
     for arm in arms:
         layers = results["arms"][arm]["agreement"]["layers"]
@@ -209,7 +214,8 @@ def _headline_task(results: Mapping[str, Any]) -> Mapping[str, Any]:
     return next(task for task in results["tasks"] if task["task"] == results["headline"]["task"])
 
 
-def _canvas(height: float) -> tuple[Figure, Axes]:
+def canvas(height: float) -> tuple[Figure, Axes]:
+    """Return an empty drawing in the house style, one column wide."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -237,7 +243,8 @@ def _canvas(height: float) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _rows(axes: Axes, names: Sequence[str], colours: Mapping[str, str]) -> None:
+def row_labels(axes: Axes, names: Sequence[str], colours: Mapping[str, str]) -> None:
+    """Name the rows of a drawing with one row per arm, first row on top, in the arms' colours."""
     from matplotlib.ticker import MaxNLocator
 
     axes.set_yticks(range(len(names)), names)
@@ -273,4 +280,4 @@ def _end_labels(axes: Axes, ends: Sequence[tuple[float, float, str]], colours: M
     axes.set_ylim(low, max(high, placed + gap / 2))
 
 
-__all__ = ["ARMS", "CONTROL", "Panel", "agreement", "differences", "losses", "panels", "scores"]
+__all__ = ["ARMS", "CONTROL", "Panel", "agreement", "canvas", "differences", "losses", "panels", "row_labels", "scores"]

@@ -7,6 +7,7 @@ from importlib import resources
 from pathlib import Path
 
 from routelab.report.inputs import read_run
+from routelab.report.modes import modes_page
 from routelab.report.page import Page
 from routelab.report.table1 import table1_page
 from routelab.report.theme import VARIABLES
@@ -37,8 +38,11 @@ def report_run(folder: Path) -> tuple[Page, list[Path]]:
     Raises ``RecipeError`` when the folder holds no finished run, or a file of it is damaged.
     """
     results, metrics, manifest = read_run(folder)
-    if results.get("kind") == "table1":
-        page = table1_page(results, manifest)
-    else:
-        page = training_page(results, metrics, manifest)
+    match results.get("kind", "training"):
+        case "table1":
+            page = table1_page(results, manifest)
+        case "modes":
+            page = modes_page(results, manifest)
+        case _:
+            page = training_page(results, metrics, manifest)
     return page, write_report(folder / "report.html", folder / "figures", page)

@@ -18,6 +18,7 @@ _HEAD = frozenset({"name", "title", "note", "seeds", "commands"})
 RESULTS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "training": _HEAD | {"host", "control", "headline", "tasks", "base", "arms", "comparisons", "same_batches"},
+        "modes": _HEAD | {"host", "control", "task", "base", "arms", "comparisons", "corpus", "interference"},
         "table1": _HEAD | {"cells", "failed", "planned", "settings"},
     }
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from routelab.report.alignment import alignment_panel, alignment_table
 from routelab.report.figures import panels
 from routelab.report.page import Page, Verdict, facts, started
 from routelab.report.tables import claim, headline_comparison, reading, tables, verdict
@@ -18,14 +19,15 @@ def training_page(
     arms = arm_colours(list(results["arms"]), results["control"])
     colours = {arm: f"var(--{VARIABLES[colour][0]})" for arm, colour in arms.items()}
     seeds = len(results["seeds"])
+    aligned = results.get("alignment") is not None
     return Page(
         title=results["title"] or results["name"],
         eyebrow=[f"host {results['host']['name']}", f"{seeds} seed{'s' if seeds != 1 else ''}", *started(manifest)],
         claim=claim(results),
         verdict=_verdict(results, colours),
         note=results["note"],
-        panels=panels(results, metrics),
-        tables=tables(results),
+        panels=[*panels(results, metrics), *([alignment_panel(results)] if aligned else [])],
+        tables=[*tables(results), *([alignment_table(results)] if aligned else [])],
         commands=results["commands"],
         facts=facts(manifest),
         colours=colours,

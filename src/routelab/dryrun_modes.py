@@ -1,0 +1,48 @@
+"""Check a recipe on hybrid thinking without weights and without training: parameters, corpus, trainings."""
+
+from __future__ import annotations
+
+from routelab.corpus import GENERATORS
+from routelab.data.sources import LINES
+from routelab.dryrun import host_config, human_bytes, meta_model
+from routelab.hosts.dense import locate_dense
+from routelab.modes import hybrid_corpus
+from routelab.recipe.modes import MODE_ARMS, ModesRecipe
+from routelab.run import load
+
+
+def check_modes(recipe: ModesRecipe) -> list[tuple[str, str]]:
+    """Return what could be checked as names and texts.
+
+    Raises ``RecipeError``, ``HostError``, ``ConfigError`` or ``DataError`` for what would stop the run.
+    """
+    config, origin = host_config(recipe.host)
+    model = meta_model(config, recipe.host)
+    dense = sum(parameter.numel() for parameter in model.parameters())
+    locked = dense + sum(
+        parameter.numel()
+        for layer in locate_dense(model).layers
+        for parameter in getattr(layer.module, str(layer.mlp)).parameters()
+    )
+    size = next(model.parameters()).element_size()
+    # AdamW keeps two float32 moments, the gradient, and a float32 copy of what is trained in fewer bits.
+    state = {count: count * (8 + 2 * size + (4 if size < 4 else 0)) for count in (dense, locked)}
+    trained = [arm for arm in recipe.arms if MODE_ARMS[arm].method != "average"]
+    return [
+        ("host", f"{recipe.host.name} ({config.model_type}, {dense:,} parameters), from {origin}"),
+        ("path-lock", f"{locked:,} parameters, {locked / dense:.2f} × the host; {dense:,} active per token"),
+        ("weights and optimizer", f"{human_bytes(state[dense])} dense, {human_bytes(state[locked])} path-locked"),
+        ("trainings", f"{len(trained) * len(recipe.seeds)}: {', '.join(trained)}; {len(recipe.seeds)} seeds"),
+        ("corpus", _corpus(recipe)),
+    ]
+
+
+def _corpus(recipe: ModesRecipe) -> str:
+    source = recipe.data.source
+    if source not in GENERATORS and not source.endswith(LINES):
+        return f"not read: a run fetches {source} from the hub"
+    report = hybrid_corpus(recipe, load(recipe.host)[1]).report
+    kept = ", ".join(f"{split}: {count}" for split, count in report["kept"].items() if count)
+    dropped = report["dropped"].items()
+    reasons = [f"{mode} {why}: {each['count']}" for mode, found in dropped for why, each in found.items()]
+    return f"kept {kept}; dropped {', '.join(reasons) or 'none'}"

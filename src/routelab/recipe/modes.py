@@ -1,0 +1,116 @@
+"""The recipe of a run on hybrid thinking: one host taught to think and not to think, in several ways."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass as plain_dataclass
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from routelab.data.hybrid.config import HybridConfig, Limits
+from routelab.errors import RecipeError, closest
+from routelab.recipe.reading import CHECKED, TUPLE, Scalar, Seed, build, expect, refuse_unknown
+from routelab.recipe.specs import HostSpec, TaskSpec
+from routelab.train.config import TrainConfig
+
+
+@plain_dataclass(frozen=True)
+class ModeArm:
+    """What an arm trains: ``method`` on the rows of ``mode`` (None: of both), in one phase or in two; ``average`` is
+    the mean of the weights of the two specialists and trains nothing."""
+
+    method: Literal["pathlock", "full", "average"]
+    mode: Literal["think", "no_think"] | None = None
+    phases: int = 1
+
+
+#: The arms of arXiv 2604.27201: Path-Lock, the dense controls on the same rows, the specialists and their mean.
+MODE_ARMS: Mapping[str, ModeArm] = MappingProxyType(
+    {
+        "path-lock": ModeArm("pathlock"),
+        "sft": ModeArm("full"),
+        "sft-two-phase": ModeArm("full", phases=2),
+        "think-only": ModeArm("full", mode="think"),
+        "no_think-only": ModeArm("full", mode="no_think"),
+        "average": ModeArm("average"),
+    }
+)
+
+
+@dataclass(frozen=True, config=CHECKED)
+class HybridSpec:
+    """Where the hybrid corpus comes from: a generator (``mini-arithmetic``) or a file below ``ROUTELAB_DATA``, read in
+    the ``format`` of a reader of ``routelab.data.hybrid``, of which ``limit`` rows are kept; ``options`` go to the
+    generator, ``reader`` to the reader."""
+
+    source: str
+    format: str = "mini-arithmetic"
+    limit: int | None = Field(default=None, ge=1)
+    seed: int = 0
+    options: dict[str, Scalar | Annotated[tuple[Scalar, ...], TUPLE]] = Field(default_factory=dict)
+    reader: dict[str, Scalar] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, config=CHECKED)
+class ModesRecipe:
+    """One run. ``control`` is the arm that the others are compared with, in each mode.
+
+    ``probe`` is the number of rows of each mode on which gradients are compared before training; 0 leaves it out.
+    ``crossed`` also measures every expert of Path-Lock under the other mode's control word.
+    """
+
+    kind: Literal["modes"] = "modes"
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")
+    host: HostSpec
+    arms: Annotated[tuple[str, ...], TUPLE] = Field(min_length=1)
+    control: str
+    seeds: Annotated[tuple[Seed, ...], TUPLE] = Field(min_length=1)
+    data: HybridSpec
+    hybrid: HybridConfig = Field(default_factory=HybridConfig)
+    train: TrainConfig
+    evaluate: TaskSpec
+    probe: int = Field(default=16, ge=0)
+    crossed: bool = False
+    title: str = ""
+    note: str = ""
+
+
+def parse_modes(values: Mapping[str, Any], origin: str) -> ModesRecipe:
+    """Build a recipe of this kind from plain values; ``origin`` is the name that errors give to their source."""
+    sections = dict(values)
+    refuse_unknown(ModesRecipe, sections, origin, "")
+    if "hybrid" in sections:
+        sections["hybrid"] = _hybrid(sections["hybrid"], origin)
+    for key, cls in (("host", HostSpec), ("train", TrainConfig), ("data", HybridSpec), ("evaluate", TaskSpec)):
+        if key in sections:
+            sections[key] = build(cls, sections[key], origin, key)
+    recipe: ModesRecipe = build(ModesRecipe, sections, origin, "")
+    for arm in recipe.arms:
+        if arm not in MODE_ARMS:
+            raise RecipeError(f"{origin}: arms: unknown arm {arm!r}{closest(arm, MODE_ARMS)}")
+    if recipe.control not in recipe.arms:
+        raise RecipeError(
+            f"{origin}: control: no arm is called {recipe.control!r}{closest(recipe.control, recipe.arms)}"
+        )
+    if "average" in recipe.arms and not {"think-only", "no_think-only"} <= set(recipe.arms):
+        raise RecipeError(f"{origin}: arms: 'average' is the mean of 'think-only' and 'no_think-only'; list them too")
+    for what, given in (("arms", recipe.arms), ("seeds", recipe.seeds)):
+        if len(set(given)) < len(given):
+            raise RecipeError(f"{origin}: {what}: {list(given)} names one twice")
+    return recipe
+
+
+def _hybrid(values: Any, origin: str) -> HybridConfig:
+    given = dict(expect(dict, values, origin, "hybrid"))
+    if "limits" in given:
+        limits = expect(dict, given["limits"], origin, "hybrid.limits")
+        given["limits"] = {
+            str(domain): build(Limits, each, origin, f"hybrid.limits.{domain}") for domain, each in limits.items()
+        }
+    if "reflective" in given:
+        given["reflective"] = tuple(expect(list, given["reflective"], origin, "hybrid.reflective"))
+    config: HybridConfig = build(HybridConfig, given, origin, "hybrid")
+    return config
