@@ -131,7 +131,8 @@ def _budgets(config: TrainConfig, rows: Sequence[int]) -> list[TrainConfig]:
     whole, spent, budgets = int(getattr(config, key)), 0, []
     for number in range(1, len(rows) + 1):
         until = max(spent + 1, round(whole * sum(rows[:number]) / sum(rows)))
-        budgets.append(dataclasses.replace(config, **{key: until - spent}))
+        budget: Any = {key: until - spent}
+        budgets.append(dataclasses.replace(config, **budget))
         spent = until
     return budgets
 

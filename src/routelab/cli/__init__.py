@@ -26,6 +26,8 @@ for command in (
     models.generate,
     models.trace,
     models.evaluate,
+    models.chat,
+    models.export,
     runs.report,
     runs.recipes,
     doctor.doctor,

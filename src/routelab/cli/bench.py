@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -25,9 +26,6 @@ def window(
     """Time and peak memory of window attention against eager attention and plain SDPA."""
     quiet()
     from routelab.bench.window import bench_window, window_tables
-    from routelab.report.tables import Table
-    from routelab.report.terminal import print_table
-    from routelab.rundir import write_json
 
     with console(stderr=True).status("measuring") as status:
         result = bench_window(
@@ -39,7 +37,42 @@ def window(
             device=device,
             progress=status.update,
         )
-    for title, columns, rows in window_tables(result):
-        print_table(console(), Table(title, columns, rows, text=frozenset({"pass"})))
+    _show(result, window_tables(result), out)
+
+
+@app.command()
+def pathlock(
+    batch: Annotated[int, typer.Option(min=2)] = 4,
+    length: Annotated[int, typer.Option(min=1, help="Tokens of a sequence.")] = 512,
+    layers: Annotated[int, typer.Option(min=1)] = 4,
+    passes: Annotated[int, typer.Option(min=1, help="Interleaved passes; medians are reported.")] = 9,
+    dtype: Annotated[str, typer.Option()] = "float32",
+    device: Annotated[str, typer.Option()] = "cpu",
+    out: Annotated[Path | None, typer.Option(help="Write the numbers to this JSON file.")] = None,
+) -> None:
+    """Time and memory of path-locked experts against the dense host and against running both experts masked."""
+    quiet()
+    from routelab.bench.pathlock import bench_pathlock, pathlock_tables
+
+    with console(stderr=True).status("measuring") as status:
+        result = bench_pathlock(
+            batch=batch,
+            length=length,
+            layers=layers,
+            passes=passes,
+            dtype=dtype,
+            device=device,
+            progress=status.update,
+        )
+    _show(result, pathlock_tables(result), out)
+
+
+def _show(result: dict[str, Any], tables: Iterable[tuple[str, list[str], list[list[str]]]], out: Path | None) -> None:
+    from routelab.report.tables import Table
+    from routelab.report.terminal import print_table
+    from routelab.rundir import write_json
+
+    for title, columns, rows in tables:
+        print_table(console(), Table(title, columns, rows, text=frozenset({"pass", "form"})))
     if out is not None:
         write_json(out, result)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
 from routelab.cli.common import Dtype, Host, Raw, Routing, Seed, Trust, console, load_model, progress, read_prompt
+
+Mode = Annotated[
+    Literal["think", "no_think"] | None, typer.Option(help="The mode of path-locked experts: appends its control word.")
+]
 
 
 def generate(
@@ -22,6 +26,7 @@ def generate(
     dtype: Dtype = None,
     trust_remote_code: Trust = False,
     raw: Raw = False,
+    mode: Mode = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole records as JSON lines.")] = False,
 ) -> None:
     """Answer one prompt, with the host alone or with saved routing on it."""
@@ -32,7 +37,7 @@ def generate(
     records = generate_answers(
         model,
         tokenizer,
-        [text if raw else [{"role": "user", "content": text}]],
+        [_prompt(model, text, mode, raw=raw)],
         max_new_tokens=max_new_tokens,
         batch_size=1,
         num_samples=num_samples,
@@ -53,14 +58,22 @@ def trace(
     trust_remote_code: Trust = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
-    """Show, per token and layer, the chosen experts and weights, the gates, and the attention on the first token."""
+    """Show what routing does with a prompt: experts, weights, gates and sinks per token and layer, or the mode."""
     text = read_prompt(prompt)
     model, tokenizer = load_model(host, routing, dtype, trust_remote_code)
+    import routelab
     from routelab.evaluate.prompts import render
     from routelab.report.terminal import print_trace
     from routelab.study.trace import trace as traced
 
     rendered = text if raw else render(tokenizer, [{"role": "user", "content": text}])
+    if any(method.name == "pathlock" for method in routelab.attached(model)):
+        from routelab.report.terminal import print_mode
+        from routelab.study.modes import trace_mode
+
+        decided = trace_mode(model, rendered)
+        typer.echo(json.dumps(decided, ensure_ascii=False)) if as_json else print_mode(console(), decided)
+        return
     found = traced(model, tokenizer, rendered).only(layer)
     if as_json:
         typer.echo(json.dumps(found.to_dict(), ensure_ascii=False))
@@ -114,3 +127,54 @@ def evaluate(
         typer.echo(json.dumps(summary, ensure_ascii=False))
     else:
         print_summary(console(), host if routing is None else f"{host} with {routing}", summary)
+
+
+def chat(
+    routing: Annotated[Path, typer.Option(help="Path-locked experts, a directory written by routelab.save.")],
+    host: Host = "mini-dense",
+    mode: Annotated[Literal["think", "no_think"], typer.Option(help="The mode to begin with.")] = "no_think",
+    max_new_tokens: Annotated[int, typer.Option(min=1)] = 256,
+    dtype: Dtype = None,
+    trust_remote_code: Trust = False,
+) -> None:
+    """Talk to a path-locked model; a line that is /think or /no_think switches the mode, an empty one ends."""
+    model, tokenizer = load_model(host, routing, dtype, trust_remote_code)
+    from routelab.evaluate import generate_answers
+
+    turns: list[dict[str, str]] = []
+    while said := typer.prompt(f"[{mode}]", default="", show_default=False).strip():
+        if said in ("/think", "/no_think"):
+            mode = "think" if said == "/think" else "no_think"
+            continue
+        turns.append(_prompt(model, said, mode, raw=False)[0])
+        (record,) = generate_answers(model, tokenizer, [turns], max_new_tokens=max_new_tokens, batch_size=1)
+        typer.echo(record["output"])
+        turns.append({"role": "assistant", "content": record["output"]})
+
+
+def export(
+    routing: Annotated[Path, typer.Option(help="Path-locked experts, a directory written by routelab.save.")],
+    out: Annotated[Path, typer.Option(help="A new directory for the checkpoint, or for one of each mode.")],
+    host: Host = "mini-dense",
+    mode: Annotated[Literal["think", "no_think", "both"], typer.Option()] = "both",
+    max_shard_size: Annotated[str, typer.Option(help="As transformers reads it, such as 5GB.")] = "5GB",
+    dtype: Dtype = None,
+    trust_remote_code: Trust = False,
+) -> None:
+    """Write a path-locked model as plain checkpoints of its host's own class, for any engine."""
+    model, _ = load_model(host, routing, dtype, trust_remote_code)
+    from routelab.methods.pathlock.export import export as exported
+
+    for name, folder in exported(model, out, mode=mode, max_shard_size=max_shard_size).items():
+        typer.echo(f"{name}: {folder}")
+
+
+def _prompt(model: Any, text: str, mode: str | None, *, raw: bool) -> Any:
+    """Return the text, or a chat of one turn; with the control word of ``mode``, which needs path-locked experts."""
+    if mode is None:
+        return text if raw else [{"role": "user", "content": text}]
+    from routelab.methods.pathlock.export import path_lock
+    from routelab.methods.pathlock.template import with_mode
+
+    messages = with_mode([{"role": "user", "content": text}], mode, path_lock(model).config)
+    return messages[0]["content"] if raw else messages

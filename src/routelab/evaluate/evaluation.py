@@ -15,11 +15,11 @@ import numpy as np
 
 from routelab.errors import EvaluationError
 from routelab.evaluate.equivalence import equivalent
-from routelab.evaluate.extract import extract_answer
 from routelab.evaluate.generate import generate_answers
 from routelab.evaluate.loglikelihood import choice_log_likelihoods
 from routelab.evaluate.loss import text_loss
 from routelab.evaluate.prompts import render
+from routelab.evaluate.scoring import find_answer
 from routelab.evaluate.stats import mean_at_k, pass_at_k
 from routelab.evaluate.tasks import Task, task_with
 
@@ -42,6 +42,7 @@ def evaluate(
     seed: int = 0,
     records_path: str | Path | None = None,
     options: Mapping[str, Any] | None = None,
+    share_prefix: bool = True,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Record:
     """Evaluate ``model`` on ``task`` and return plain data.
@@ -50,7 +51,9 @@ def evaluate(
         task: a name known to :func:`get_task`, built with ``limit`` and ``options``, or a task.
         max_new_tokens: default: the task's own.
         seed: of the sampling; the choice of examples is the task's own affair (``options``).
-        records_path: where to write one JSON line per example and sample. Every record has ``id`` and ``score``.
+        records_path: where to write one JSON line per example and sample. Every record has ``id`` and ``score``; those
+            of a private task have neither ``prompt`` nor ``output``.
+        share_prefix: as :func:`generate_answers` takes it.
 
     Returns:
         Always ``task``, ``kind``, ``metric`` (``"accuracy"`` or ``"loss"``) and that value under its own name, ``n``,
@@ -76,7 +79,8 @@ def evaluate(
             "seed": seed,
             "batch_size": batch_size,
         }
-        numbers, records = _answers(model, tokenizer, task, settings, on_progress)
+        records = answer_records(model, tokenizer, task, share_prefix=share_prefix, on_progress=on_progress, **settings)
+        numbers = _answers(records, num_samples)
     else:
         settings = {"batch_size": batch_size}
         score = _choices if task.kind == "choice" else _losses
@@ -96,8 +100,48 @@ def evaluate(
         },
     }
     if records_path is not None:
-        write_records(records_path, records)
+        write_records(records_path, map(without_text, records) if task.private else records)
     return result
+
+
+def answer_records(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, task: Task, **generation: Any
+) -> list[Record]:
+    """Generate an answer to every example of ``task`` and score it.
+
+    Args:
+        generation: what :func:`generate_answers` takes beside the prompts, their ids and where they stop.
+
+    Returns:
+        The records of :func:`generate_answers` with ``answer``, ``where`` (the rule that found it), ``gold``,
+        ``correct``, ``score`` (1 or 0); ``truncated`` is also set where an answer breaks off inside a thought or box.
+
+    Raises:
+        EvaluationError: the task does not ask for generated answers, or anything generation refuses.
+    """
+    if task.kind != "answer":
+        raise EvaluationError(f"the task {task.name!r} is a {task.kind} and has no generated answers")
+    records = generate_answers(
+        model,
+        tokenizer,
+        [example["prompt"] for example in task.examples],
+        ids=[example["id"] for example in task.examples],
+        stop=task.stop,
+        **generation,
+    )
+    gold = {example["id"]: example["gold"] for example in task.examples}
+    for record in records:
+        found = find_answer(record["output"], task.letters)
+        correct = equivalent(gold[record["id"]], found.answer)
+        record |= {
+            "answer": found.answer,
+            "where": found.where,
+            "gold": gold[record["id"]],
+            "truncated": record["truncated"] or found.truncated,
+            "correct": correct,
+            "score": float(correct),
+        }
+    return records
 
 
 def write_records(path: str | Path, records: Iterable[Record]) -> None:
@@ -132,37 +176,9 @@ def read_scores(path: str | Path) -> dict[str, float]:
     return {name: fmean(values) for name, values in scores.items()}
 
 
-def _answers(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    task: Task,
-    settings: Mapping[str, Any],
-    on_progress: Callable[[int, int], None] | None,
-) -> tuple[Record, list[Record]]:
-    records = generate_answers(
-        model,
-        tokenizer,
-        [example["prompt"] for example in task.examples],
-        ids=[example["id"] for example in task.examples],
-        stop=task.stop,
-        on_progress=on_progress,
-        **settings,
-    )
-    gold = {example["id"]: example["gold"] for example in task.examples}
-    for record in records:
-        found = extract_answer(record["output"])
-        correct = equivalent(gold[record["id"]], found.answer)
-        record |= {
-            "answer": found.answer,
-            "where": found.where,
-            "gold": gold[record["id"]],
-            "truncated": record["truncated"] or found.truncated,
-            "correct": correct,
-            "score": float(correct),
-        }
-    samples = settings["num_samples"]
+def _answers(records: Sequence[Record], samples: int) -> Record:
     right = [[record["correct"] for record in records[i : i + samples]] for i in range(0, len(records), samples)]
-    numbers: Record = {
+    return {
         "metric": "accuracy",
         "accuracy": mean_at_k(right),
         "mean_at_k": {str(samples): mean_at_k(right)},
@@ -170,12 +186,16 @@ def _answers(
             str(k): fmean(pass_at_k(samples, sum(each), k) for each in right)
             for k in sorted({1, samples} | {2**i for i in range(samples.bit_length()) if 2**i <= samples})
         },
-        "length": {unit: _spread([record[unit] for record in records]) for unit in ("tokens", "characters")},
+        "length": {unit: spread([record[unit] for record in records]) for unit in ("tokens", "characters")},
         "truncated": sum(record["truncated"] for record in records),
         "empty": sum(not record["answer"] for record in records),
         "found": dict(Counter(record["where"] for record in records)),
     }
-    return numbers, records
+
+
+def without_text(record: Record) -> Record:
+    """Return what may be kept of a record of a private task."""
+    return {name: value for name, value in record.items() if name not in ("prompt", "output")}
 
 
 def _choices(
@@ -222,7 +242,8 @@ def _losses(
     return numbers, records
 
 
-def _spread(values: Sequence[int]) -> dict[str, float]:
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Return mean, median and 99th percentile of lengths."""
     return {
         "mean": float(np.mean(values)),
         "median": float(np.median(values)),

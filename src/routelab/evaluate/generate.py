@@ -12,6 +12,7 @@ from routelab.errors import EvaluationError
 from routelab.evaluate.decoding import Row, compute_prefix, decode, row_generator, shared_length
 from routelab.evaluate.prompts import Prompt, encode, end_ids, render
 from routelab.evaluate.stopping import Stops
+from routelab.methods.attachment import added_arguments, reads_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -42,7 +43,7 @@ def generate_answers(
         ids: a name for every prompt (default: its number).
         stop: strings that end an answer; the answer is cut before them.
         share_prefix: compute tokens that all prompts begin with once. Turn it off for a method that must see the whole
-            prompt in one forward.
+            prompt in one forward; an attached one that reads the prompt's text or mask turns it off itself.
         on_progress: called with (sequences done, sequences in all) after every batch.
 
     Returns:
@@ -70,7 +71,8 @@ def generate_answers(
     ends = end_ids(model, tokenizer)
     by_length = sorted(rows, key=lambda row: -len(row.ids))
     with evaluating(model):
-        shared = shared_length(encoded) if share_prefix else 0
+        whole = not share_prefix or "prompt_mask" in added_arguments(model) or reads_text(model)
+        shared = 0 if whole else shared_length(encoded)
         prefix = compute_prefix(model, encoded[0][:shared])
         for start in range(0, len(rows), batch_size):
             batch = by_length[start : start + batch_size]

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from routelab.errors import EvaluationError
 from routelab.evaluate.generate import evaluating
 from routelab.evaluate.prompts import Prompt, render
+from routelab.methods.attachment import added_arguments
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -136,20 +137,24 @@ def _score(model: PreTrainedModel, batch: Sequence[Scored], span: int) -> list[f
     width = max(len(ids) for ids, _ in batch)
     tokens = torch.zeros(len(batch), width, dtype=torch.long)
     labels = torch.full((len(batch), width), _IGNORED)
-    mask = torch.zeros_like(tokens)
+    mask, prompt = torch.zeros_like(tokens), torch.zeros_like(tokens)
     for row, (ids, scored) in enumerate(batch):
         start = width - len(ids)
+        prompt[row, start : start + list(scored).index(True)] = 1
         tokens[row, start:] = torch.tensor(ids)
         mask[row, start:] = 1
         labels[row, start:] = torch.where(torch.tensor(scored), tokens[row, start:], _IGNORED)
     positions = (mask.cumsum(-1) - 1).clamp_min(0)
     device = model.device
+    # A method that decides on the prompt must not decide on what is scored.
+    added = {"prompt_mask": prompt.to(device)} if "prompt_mask" in added_arguments(model) else {}
     logits = model(
         input_ids=tokens.to(device),
         attention_mask=mask.to(device),
         position_ids=positions.to(device),
         use_cache=False,
         logits_to_keep=span + 1,
+        **added,
     ).logits[:, :-1]
     losses = F.cross_entropy(
         logits.float().flatten(0, 1),

@@ -9,14 +9,14 @@ import random
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from routelab.data.chat import strip_calculator, to_messages
 from routelab.data.mini_world import MiniWorld
-from routelab.data.sources import LINES, data_root, load_rows
 from routelab.errors import DataError, EvaluationError, closest
+from routelab.evaluate import benchmarks
+from routelab.evaluate.splits import split_rows
 
 Kind = Literal["answer", "choice", "loss"]
 Row = dict[str, Any]
@@ -32,6 +32,8 @@ class Task:
         kind: ``"answer"``: examples have ``id``, ``prompt`` (text or messages) and ``gold`` (text). ``"choice"``:
             ``id``, ``prompt``, ``choices`` and ``gold`` (an index). ``"loss"``: ``id`` and ``messages``.
         options: every option of the task, defaults included.
+        letters: of an answer that picks a lettered choice; empty for a free answer.
+        private: the text of its examples must not be written anywhere, so records keep neither prompt nor output.
     """
 
     name: str
@@ -40,6 +42,8 @@ class Task:
     options: Mapping[str, Any]
     max_new_tokens: int = 256
     stop: tuple[str, ...] = ()
+    letters: str = ""
+    private: bool = False
     sha256: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -78,6 +82,9 @@ def task_with(name: str, limit: int | None, options: Mapping[str, Any]) -> Task:
         if type(value) not in kinds:
             wanted = " or ".join(kind.__name__ for kind in kinds)
             raise EvaluationError(f"the task {name!r}: the option {option!r} must be of type {wanted}, got {value!r}")
+    for option, parameter in known.items():
+        if parameter.default is parameter.empty and option not in options:
+            raise EvaluationError(f"the task {name!r} needs the option {option!r}")
     settings = {key: parameter.default for key, parameter in known.items()} | dict(options)
     made = build(limit, **settings)
     return Task(name=name, options=MappingProxyType(settings), **made)
@@ -110,6 +117,12 @@ def _mini_facts(limit: int | None, *, seed: int = 0, split: str = "test") -> Row
     return {"kind": "choice", "examples": tuple(examples)}
 
 
+def _mini_paragraphs(limit: int | None, *, seed: int = 0, split: str = "test", draw: int | str = 0) -> Row:
+    """Loss of the answers to questions over paragraphs of the mini-world."""
+    rows = MiniWorld(seed).paragraphs(split, limit or 200, draw=draw)
+    return {"kind": "loss", "examples": tuple(to_messages(rows, "paragraphs"))}
+
+
 def _gsm8k(
     limit: int | None, *, path: str = "gsm8k", split: str = "test", shots: int = 8, chat: bool = False, seed: int = 0
 ) -> Row:
@@ -120,14 +133,14 @@ def _gsm8k(
     """
     if shots < 0:
         raise EvaluationError(f"gsm8k takes no negative number of shots, got {shots}")
-    train = _split_rows(path, "train") if shots else []
+    train = split_rows(path, "train") if shots else []
     if len(train) < shots:
         raise EvaluationError(f"{path} has {len(train)} rows to take {shots} worked examples from")
     worked = random.Random(f"gsm8k/{seed}").sample(train, shots)
     for row in worked:
         _gsm8k_gold(row, f"a row of the train split of {path}")
     examples = []
-    for number, row in enumerate(_split_rows(path, split, limit)):
+    for number, row in enumerate(split_rows(path, split, limit)):
         gold = _gsm8k_gold(row, f"row {number} of {path} ({split})")
         prompt = _chat_prompt(worked, row) if chat else _text_prompt(worked, row)
         examples.append({"id": f"gsm8k-{split}-{number}", "prompt": prompt, "gold": gold})
@@ -137,14 +150,21 @@ def _gsm8k(
 
 def _text_loss(limit: int | None, *, path: str = "gsm8k", split: str = "test", source: str = "gsm8k") -> Row:
     """Loss of the replies in held-out chats, by default GSM8K's worked solutions; ``source`` as in ``to_messages``."""
-    return {"kind": "loss", "examples": tuple(to_messages(_split_rows(path, split, limit), source))}
+    return {"kind": "loss", "examples": tuple(to_messages(split_rows(path, split, limit), source))}
 
 
 TASKS: Mapping[str, Callable[..., Row]] = MappingProxyType(
     {
+        "aime24": benchmarks.aime24,
+        "gpqa": benchmarks.gpqa,
         "gsm8k": _gsm8k,
+        "gsm8k-bare": benchmarks.gsm8k_bare,
+        "math500": benchmarks.math500,
         "mini-arithmetic": _mini_arithmetic,
         "mini-facts": _mini_facts,
+        "mini-paragraphs": _mini_paragraphs,
+        "mmlu": benchmarks.mmlu,
+        "mmlu-stem": benchmarks.mmlu_stem,
         "text-loss": _text_loss,
     }
 )
@@ -156,41 +176,6 @@ def _steps(steps: int | str) -> int | tuple[int, int]:
         raise EvaluationError(f"steps is a number or a range such as '2-5', got {steps!r}")
     low, high = int(match[1]), int(match[2] or match[1])
     return (low, high)
-
-
-def _split_rows(path: str, split: str, limit: int | None = None) -> list[Row]:
-    """Rows of one split: of a file, of ``<split>.jsonl.gz`` and the like in a directory, or of a hub name.
-
-    For a file the split's name replaces the one in its name (``test.jsonl`` → ``train.jsonl``). A relative path is
-    looked up as given, then below ``ROUTELAB_DATA``.
-    """
-    if path.endswith(LINES):
-        file = Path(path)
-        name = re.sub(r"\b(train|test|validation|dev)\b", split, file.name)
-        return load_rows(file.with_name(name), limit=limit)
-    folder = _folder(path)
-    if folder is None:
-        return load_rows(path, split=split, limit=limit)
-    for ending in LINES:
-        if (folder / f"{split}{ending}").is_file():
-            return load_rows(folder / f"{split}{ending}", limit=limit)
-    found = sorted(entry.name for entry in folder.glob("*")) if folder.is_dir() else []
-    raise DataError(f"{folder} holds no {split} split ({split}{LINES[0]} and the like){closest(split, found)}")
-
-
-def _folder(path: str) -> Path | None:
-    """The local directory that ``path`` names, or None for the hub name ``owner/name``."""
-    given = Path(path).expanduser()
-    if given.is_dir():
-        return given
-    hub = path.count("/") == 1 and not path.startswith((".", "~", "/"))
-    try:
-        below = data_root() / path
-    except DataError:
-        if hub:
-            return None
-        raise
-    return None if hub and not below.is_dir() else below
 
 
 def _gsm8k_gold(row: Row, where: str) -> str:

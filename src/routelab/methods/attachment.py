@@ -111,6 +111,11 @@ def added_arguments(model: PreTrainedModel) -> frozenset[str]:
     return frozenset(name for method in attached(model) for name in method.arguments)
 
 
+def reads_text(model: PreTrainedModel) -> bool:
+    """Whether an attached method decides on the text of whole prompts, so that they must run in one forward."""
+    return any(method.reads_text for method in attached(model))
+
+
 def task_names(model: PreTrainedModel) -> tuple[str, ...]:
     """Return the names of the tasks that ``task_ids`` counts, where calls of a model take it; else none."""
     return next((method.tasks for method in attached(model) if "task_ids" in method.arguments), ())

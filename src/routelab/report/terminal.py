@@ -105,6 +105,24 @@ def print_trace(console: Console, traced: Mapping[str, Any]) -> None:
         console.print()
 
 
+def print_mode(console: Console, traced: Mapping[str, Any]) -> None:
+    """Print how a path-locked model decided on a prompt, step by step."""
+    mode, header = traced["mode"], traced["header"]
+    where = "none: the whole text is the prompt" if header is None else f"the last one at character {header}"
+    steps = [("1 assistant header", where)]
+    words = [
+        f"{word['word']} at {word['start']} ({'counts' if word['counts'] else 'does not count: the model wrote it'})"
+        for word in traced["words"]
+    ]
+    steps.append(("2 control words", "; ".join(words) or "none stands alone"))
+    steps.append(("3 empty think block", "yes" if traced["empty_block"] else "no"))
+    winner = next((f"{word['word']} at {word['start']}" for word in traced["words"] if word["won"]), mode["from"])
+    steps.append(("4 wins", winner))
+    steps.append(("5 routing index", f"{mode['index']} ({mode['name']})"))
+    steps.append(("6 expert", f"{mode['name']} MLP in layers {', '.join(map(str, traced['layers']))}, until the end"))
+    print_pairs(console, "how the mode was decided", steps)
+
+
 def _experts(chosen: Iterable[tuple[int, float]]) -> Text:
     text = Text()
     for expert, weight in chosen:
@@ -130,4 +148,4 @@ def _table(title: str) -> RichTable:
     )
 
 
-__all__: Sequence[str] = ["print_page", "print_pairs", "print_table", "print_trace"]
+__all__: Sequence[str] = ["print_mode", "print_page", "print_pairs", "print_table", "print_trace"]
