@@ -45,13 +45,15 @@ class TrainConfig:
 
     Attributes:
         batch_size: rows of one forward pass; with ``packing`` a row holds several documents.
-        grad_accum: forward passes of one optimiser step; the loss is the mean over all labelled tokens of the step.
+        grad_accum: forward passes of one optimiser step; the loss is normalised over the whole step.
         max_length: tokens of one row.
         overlong: what happens to a document longer than that: ``"drop"`` it, ``"cut"`` its end off, or ``"refuse"``
             to train. Dropped and cut documents are counted in the result.
         packing: fill rows with whole documents. No document is ever cut to fit, none sees another.
         assistant_only: the loss sees the assistant's turns only; otherwise every token.
         warmup_ratio: share of the steps that warm up.
+        loss_normalisation: ``"token"``, the mean over the labelled tokens of the step, so that long answers weigh more;
+            or ``"example"``, the mean over its documents of each one's mean.
         max_grad_norm: gradients are scaled down to this norm.
         aux_loss_coef: weight of the host's load-balancing loss; None leaves it off, whatever the host's config says.
         dtype: ``"host"`` computes in the dtype the host was loaded in (trainable tensors of less than 32 bits are
@@ -78,6 +80,7 @@ class TrainConfig:
     learning_rate: float = Field(default=1e-4, gt=0, allow_inf_nan=False)
     warmup_ratio: float = Field(default=0.03, ge=0, lt=1)
     weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    loss_normalisation: Literal["token", "example"] = "token"
     max_grad_norm: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     aux_loss_coef: float | None = Field(default=None, gt=0, allow_inf_nan=False)
 

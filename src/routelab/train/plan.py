@@ -49,6 +49,11 @@ class Plan:
         """Input tokens of the whole run, padding not counted."""
         return self.step_tokens[-1]
 
+    def examples_of_step(self, batch: int) -> int:
+        """Number of documents in the step that a batch belongs to."""
+        first = batch - batch % self.grad_accum
+        return sum(len(row) for rows in self.batches[first : first + self.grad_accum] for row in rows)
+
     @property
     def labelled(self) -> int:
         """Labelled tokens of the whole run."""

@@ -184,6 +184,7 @@ def _run(
         recorder=recorder,
         run=run,
         pad_token=_pad_token(tokenizer),
+        by_example=config.loss_normalisation == "example",
     )
     trainer.train(resume_from_checkpoint=None if start is None else str(start))
     if len(recorder.losses) != plan.steps:

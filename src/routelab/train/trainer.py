@@ -35,12 +35,18 @@ class Collator:
     plan: Plan
     pad_token: int
     arguments: frozenset[str]
+    by_example: bool
 
     def __call__(self, features: list[dict[str, int]]) -> dict[str, Tensor]:
         (feature,) = features
-        rows = self.plan.batches[feature["batch"]]
+        plan, number = self.plan, feature["batch"]
         return collate(
-            self.plan.documents, rows, packed=self.plan.packed, pad_token=self.pad_token, arguments=self.arguments
+            plan.documents,
+            plan.batches[number],
+            packed=plan.packed,
+            pad_token=self.pad_token,
+            arguments=self.arguments,
+            examples=plan.examples_of_step(number) if self.by_example else None,
         )
 
 
@@ -82,7 +88,8 @@ class RoutingTrainer(SFTTrainer):
     logged, reported or sent anywhere: TRL would post usage data, which training offline and in private must not do.
 
     On a GPU the loss is TRL's, whose fused kernel never holds all logits. Without one that kernel projects every
-    position and projects it again in the backward pass; there the host's own head projects the labelled positions.
+    position and projects it again in the backward pass; there, and where examples are weighed, the host's own head
+    projects the labelled positions.
     """
 
     def __init__(
@@ -98,6 +105,7 @@ class RoutingTrainer(SFTTrainer):
         recorder: Recorder,
         run: Mapping[str, Any],
         pad_token: int,
+        by_example: bool,
     ) -> None:
         self.trainable, self.master, self.recorder, self.run = dict(trainable), optimizer, recorder, dict(run)
         self.progress: dict[str, Any] = {}
@@ -105,13 +113,13 @@ class RoutingTrainer(SFTTrainer):
         super().__init__(
             model=model,
             args=args,
-            data_collator=Collator(plan, pad_token, added_arguments(model)),
+            data_collator=Collator(plan, pad_token, added_arguments(model), by_example),
             train_dataset=Dataset.from_dict({"batch": list(range(len(plan.batches)))}),
             processing_class=tokenizer,
             optimizers=(optimizer, scheduler),
             callbacks=[StepCallback(self)],
         )
-        self.fused_loss = self.uses_fused_loss(args.device)
+        self.fused_loss = self.uses_fused_loss(args.device) and not by_example
         self.processing_class = None  # else Trainer rewrites the model's special tokens
         self.remove_callback(PrinterCallback)
 
@@ -159,7 +167,7 @@ class RoutingTrainer(SFTTrainer):
     ) -> Any:
         if self.fused_loss:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        labels = inputs.pop("labels")[:, 1:]
+        labels, weights = inputs.pop("labels")[:, 1:], inputs.pop("loss_weights", None)
         seen = labels != IGNORED
 
         def labelled_only(head: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -170,7 +178,11 @@ class RoutingTrainer(SFTTrainer):
             outputs = model(**inputs, use_cache=False, output_router_logits=self.aux_loss_enabled)
         finally:
             handle.remove()
-        loss = cross_entropy(outputs.logits.float(), labels[seen], reduction="sum") / num_items_in_batch
+        if weights is None:
+            loss = cross_entropy(outputs.logits.float(), labels[seen], reduction="sum") / num_items_in_batch
+        else:
+            losses = cross_entropy(outputs.logits.float(), labels[seen], reduction="none")
+            loss = torch.dot(losses, weights[:, 1:][seen].to(losses))
         if self.aux_loss_enabled:
             loss = loss + self.router_aux_loss_coef * outputs.aux_loss / self.current_gradient_accumulation_steps
         return (loss, outputs) if return_outputs else loss
