@@ -65,7 +65,7 @@ def test_local_directories_come_before_the_hub(gsm8k: Path, monkeypatch: pytest.
     asked = []
     rows = [{"question": "1 + 1?", "answer": "#### 2"}]
     monkeypatch.setattr(
-        "routelab.evaluate.tasks.load_rows", lambda *given, **named: asked.append((given, named)) or rows
+        "routelab.evaluate.splits.load_rows", lambda *given, **named: asked.append((given, named)) or rows
     )
     monkeypatch.setenv("ROUTELAB_DATA", str(gsm8k.parent.parent))
     get_task("gsm8k", path=f"{gsm8k.parent.name}/{gsm8k.name}", shots=0)
