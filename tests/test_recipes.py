@@ -9,8 +9,9 @@ import yaml
 from transformers import LlamaConfig, PhimoeConfig
 
 from routelab.dryrun import DryRun, arm_table, dry_run, facts
+from routelab.dryrun_modes import check_modes
 from routelab.errors import DataError, HostError, LayerError, RecipeError, RoutelabError
-from routelab.recipe import load_recipe, parse_recipe, recipe_yaml, shipped_recipes
+from routelab.recipe import ModesRecipe, load_recipe, parse_recipe, recipe_yaml, shipped_recipes
 
 PAPER = {
     # recipe: (family, steps, seeds, layers, hidden, experts)
@@ -50,10 +51,31 @@ def test_paper_recipes_validate_offline(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in sorted(shipped_recipes()) if name.startswith("mini/")])
 def test_mini_recipes_validate(name: str) -> None:
-    check = dry_run(load_recipe(name))
+    recipe = load_recipe(name)
+    if isinstance(recipe, ModesRecipe):
+        assert "kept train" in dict(check_modes(recipe))["corpus"]
+        return
+    check = dry_run(recipe)
     assert check.data[0].rows
     assert all(arm.trainable_parameters for arm in check.arms)
     _can_be_shown(check)
+
+
+@pytest.mark.parametrize(
+    ("name", "dense", "locked"),
+    [
+        ("paper/pathlock-qwen3-4b", 4_022_468_096, 6_712_065_536),
+        ("paper/pathlock-qwen25-7b", 7_615_616_512, 13_318_821_376),
+        ("paper/pathlock-llama31-8b", 8_030_261_248, 13_667_405_824),
+    ],
+)
+def test_path_lock_paper_recipes_validate_offline(name: str, dense: int, locked: int) -> None:
+    recipe = load_recipe(name)
+    assert isinstance(recipe, ModesRecipe)
+    facts_ = dict(check_modes(recipe))
+    assert f"{dense:,} parameters" in facts_["host"]
+    assert f"{locked:,} parameters" in facts_["path-lock"]
+    assert "rows expected" in facts_["corpus"]
 
 
 def test_real_recipe_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

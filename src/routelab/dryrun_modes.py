@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from routelab.corpus import GENERATORS
-from routelab.data.sources import LINES
 from routelab.dryrun import host_config, human_bytes, meta_model
 from routelab.hosts.dense import locate_dense
 from routelab.modes import hybrid_corpus
 from routelab.recipe.modes import MODE_ARMS, ModesRecipe
-from routelab.run import load
 
 
 def check_modes(recipe: ModesRecipe) -> list[tuple[str, str]]:
@@ -38,11 +35,11 @@ def check_modes(recipe: ModesRecipe) -> list[tuple[str, str]]:
 
 
 def _corpus(recipe: ModesRecipe) -> str:
-    source = recipe.data.source
-    if source not in GENERATORS and not source.endswith(LINES):
-        return f"not read: a run fetches {source} from the hub"
-    report = hybrid_corpus(recipe, load(recipe.host)[1]).report
-    kept = ", ".join(f"{split}: {count}" for split, count in report["kept"].items() if count)
+    spec = recipe.data
+    if spec.expected_rows is not None:
+        return f"not read: a run reads {spec.source}, {spec.expected_rows:,} rows expected"
+    report = hybrid_corpus(recipe, None).report
+    kept = ", ".join(f"{split} {count}" for split, count in report["kept"].items() if count)
     dropped = report["dropped"].items()
     reasons = [f"{mode} {why}: {each['count']}" for mode, found in dropped for why, each in found.items()]
-    return f"kept {kept}; dropped {', '.join(reasons) or 'none'}"
+    return f"kept {kept}; dropped {', '.join(reasons) or 'none'} (lengths in characters)"

@@ -62,15 +62,16 @@ def run_modes(recipe: ModesRecipe, run: RunDirectory, *, command: str, say: Say 
     return page
 
 
-def hybrid_corpus(recipe: ModesRecipe, tokenizer: PreTrainedTokenizerBase) -> HybridCorpus:
-    """Build the corpus of a recipe, answers checked, lengths in the host's tokens."""
-    return build_hybrid(
-        read_targets(_source_rows(recipe.data), recipe.data.format, **recipe.data.reader),
-        recipe.hybrid,
-        check=target_is_right,
-        measure=lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"]),
-        unit="tokens",
-    )
+def hybrid_corpus(recipe: ModesRecipe, tokenizer: PreTrainedTokenizerBase | None) -> HybridCorpus:
+    """Build the corpus of a recipe, answers checked; lengths in the tokenizer's tokens, or in characters without one."""
+    targets = read_targets(_source_rows(recipe.data), recipe.data.format, **recipe.data.reader)
+    if tokenizer is None:
+        return build_hybrid(targets, recipe.hybrid, check=target_is_right)
+
+    def tokens(text: str) -> int:
+        return len(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    return build_hybrid(targets, recipe.hybrid, check=target_is_right, measure=tokens, unit="tokens")
 
 
 def _source_rows(spec: HybridSpec) -> Rows:

@@ -44,7 +44,7 @@ MODE_ARMS: Mapping[str, ModeArm] = MappingProxyType(
 class HybridSpec:
     """Where the hybrid corpus comes from: a generator (``mini-arithmetic``) or a file below ``ROUTELAB_DATA``, read in
     the ``format`` of a reader of ``routelab.data.hybrid``, of which ``limit`` rows are kept; ``options`` go to the
-    generator, ``reader`` to the reader."""
+    generator, ``reader`` to the reader. With ``expected_rows``, ``--dry-run`` does without a file that is not at hand."""
 
     source: str
     format: str = "mini-arithmetic"
@@ -52,6 +52,7 @@ class HybridSpec:
     seed: int = 0
     options: dict[str, Scalar | Annotated[tuple[Scalar, ...], TUPLE]] = Field(default_factory=dict)
     reader: dict[str, Scalar] = Field(default_factory=dict)
+    expected_rows: int | None = Field(default=None, ge=1)
 
 
 @dataclass(frozen=True, kw_only=True, config=CHECKED)
