@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from routelab.cli.common import console, quiet
+from routelab.errors import ConfigError
 
 
 def demo(
@@ -27,12 +29,15 @@ def run(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in this directory.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything without weights or training.")] = False,
+    cell: Annotated[
+        list[str] | None, typer.Option(help="Of a table, run this cell only: tasks=20,experts=5. Repeatable.")
+    ] = None,
 ) -> None:
     """Run a recipe: train every arm and seed, evaluate, compare, report."""
     if dry_run:
         _dry_run(recipe, set_ or [])
     else:
-        _run(recipe, set_ or [], out, resume=resume)
+        _run(recipe, set_ or [], out, resume=resume, cells=cell or [])
 
 
 def report(run: Annotated[Path, typer.Argument(help="A run directory.")]) -> None:
@@ -56,12 +61,14 @@ def recipes(name: Annotated[str | None, typer.Argument(help="Print this recipe."
         print_pairs(console(), "recipes", [(each, load_recipe(each).title) for each in shipped_recipes()])
 
 
-def _run(recipe: str, overrides: list[str], out: Path | None, *, resume: bool) -> None:
-    from routelab.recipe import ModesRecipe, load_recipe
+def _run(recipe: str, overrides: list[str], out: Path | None, *, resume: bool, cells: Sequence[str] = ()) -> None:
+    from routelab.recipe import ModesRecipe, Table1Recipe, load_recipe
     from routelab.report.terminal import print_page
     from routelab.rundir import RunDirectory
 
     loaded = load_recipe(recipe, overrides)
+    if cells and not isinstance(loaded, Table1Recipe):
+        raise ConfigError(f"{recipe} is no table, so it has no cells; leave --cell out")
     directory = RunDirectory.open(out or Path("runs") / loaded.name, loaded, resume=resume)
     quiet()
     command, say = shlex.join(["routelab", *sys.argv[1:]]), console(stderr=True).log
@@ -69,6 +76,12 @@ def _run(recipe: str, overrides: list[str], out: Path | None, *, resume: bool) -
         from routelab.modes import run_modes
 
         page = run_modes(loaded, directory, command=command, say=say)
+    elif isinstance(loaded, Table1Recipe):
+        from routelab.recipe.table1 import chosen_cells
+        from routelab.table1.run import run_table1
+
+        only = chosen_cells(loaded, cells)
+        page = run_table1(loaded, directory, command=command, only=only, console=console(stderr=True))
     else:
         from routelab.run import run_recipe
 
@@ -78,7 +91,7 @@ def _run(recipe: str, overrides: list[str], out: Path | None, *, resume: bool) -
 
 
 def _dry_run(recipe: str, overrides: list[str]) -> None:
-    from routelab.recipe import ModesRecipe, load_recipe
+    from routelab.recipe import ModesRecipe, Table1Recipe, load_recipe
     from routelab.report.terminal import print_pairs, print_table
 
     loaded = load_recipe(recipe, overrides)
@@ -87,6 +100,14 @@ def _dry_run(recipe: str, overrides: list[str]) -> None:
         from routelab.dryrun_modes import check_modes
 
         print_pairs(console(), f"dry run of {loaded.name}", check_modes(loaded))
+        return
+    if isinstance(loaded, Table1Recipe):
+        shape = f"tasks {list(loaded.tasks)}, experts {list(loaded.experts)}, losses {list(loaded.losses)}"
+        facts_ = [
+            ("cells", f"{len(loaded.cells)}: {shape}, seeds {list(loaded.seeds)}"),
+            ("workers", str(loaded.workers)),
+        ]
+        print_pairs(console(), f"dry run of {loaded.name}", facts_)
         return
     from routelab.dryrun import arm_table, dry_run, facts
 

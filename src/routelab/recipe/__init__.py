@@ -28,6 +28,7 @@ from routelab.recipe.modes import ModesRecipe, parse_modes
 from routelab.recipe.reading import apply_override, assignments, read, read_text
 from routelab.recipe.shipped import host_config_path, recipe_path, shipped_recipes
 from routelab.recipe.specs import DataSpec, HostSpec, MethodSpec, TaskSpec
+from routelab.recipe.table1 import Table1Recipe, parse_table1
 from routelab.recipe.training import Recipe, parse_training
 from routelab.recipe.writing import first_difference, recipe_values, recipe_yaml
 
@@ -38,6 +39,7 @@ __all__ = [
     "MethodSpec",
     "ModesRecipe",
     "Recipe",
+    "Table1Recipe",
     "TaskSpec",
     "assignments",
     "first_difference",
@@ -52,10 +54,10 @@ __all__ = [
 ]
 
 
-AnyRecipe = Recipe | ModesRecipe
+AnyRecipe = Recipe | ModesRecipe | Table1Recipe
 
 PARSERS: Mapping[str, Callable[[Mapping[str, Any], str], AnyRecipe]] = MappingProxyType(
-    {"training": parse_training, "modes": parse_modes}
+    {"training": parse_training, "modes": parse_modes, "table1": parse_table1}
 )
 
 

@@ -44,7 +44,7 @@ MODE_ARMS: Mapping[str, ModeArm] = MappingProxyType(
 class HybridSpec:
     """Where the hybrid corpus comes from: a generator (``mini-arithmetic``) or a file below ``ROUTELAB_DATA``, read in
     the ``format`` of a reader of ``routelab.data.hybrid``, of which ``limit`` rows are kept; ``options`` go to the
-    generator, ``reader`` to the reader. With ``expected_rows``, ``--dry-run`` does without a file that is not at hand."""
+    generator, ``reader`` to the reader. With ``expected_rows``, ``--dry-run`` needs no file."""
 
     source: str
     format: str = "mini-arithmetic"

@@ -10,13 +10,19 @@ import torch
 
 from routelab.errors import EvaluationError
 from routelab.hosts.locate import locate
+from routelab.methods.attachment import added_arguments
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-def chosen_experts(model: PreTrainedModel, sequences: Sequence[Sequence[int]]) -> tuple[np.ndarray, list[int]]:
+def chosen_experts(
+    model: PreTrainedModel, sequences: Sequence[Sequence[int]], prompts: Sequence[int] | None = None
+) -> tuple[np.ndarray, list[int]]:
     """Return the experts chosen for every token of some token sequences.
+
+    Args:
+        prompts: how many tokens of each sequence are its prompt, for methods that decide on the prompt; None: all.
 
     Returns:
         ``(experts, layers)``: ``experts [L, T, k]`` uint16, ascending in the last axis, for the L routed layers
@@ -24,10 +30,12 @@ def chosen_experts(model: PreTrainedModel, sequences: Sequence[Sequence[int]]) -
     """
     host = locate(model)
     parts = []
+    on_prompt = prompts is not None and "prompt_mask" in added_arguments(model)
     with torch.no_grad():
-        for ids in sequences:
+        for i, ids in enumerate(sequences):
             batch = torch.tensor([list(ids)], device=model.device)
-            logits = model(input_ids=batch, use_cache=False, output_router_logits=True).router_logits
+            added = {"prompt_mask": torch.arange(len(ids))[None] < prompts[i]} if on_prompt and prompts else {}
+            logits = model(input_ids=batch, use_cache=False, output_router_logits=True, **added).router_logits
             chosen = torch.stack([layer.float().topk(host.top_k, dim=-1).indices for layer in logits])
             parts.append(chosen.sort(dim=-1).values.cpu().numpy().astype(np.uint16))
     if not parts:
