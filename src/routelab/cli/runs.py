@@ -14,11 +14,17 @@ from routelab.cli.common import console, quiet
 from routelab.errors import ConfigError
 
 
+#: Parts of the demo: the folder of each below the demo's, and its recipe.
+DEMO = (("aar", "mini/aar"), ("pathlock", "demo/pathlock"), ("table1", "demo/table1"))
+
+
 def demo(
-    out: Annotated[Path | None, typer.Option(help="Run directory; runs/demo, or the next free name.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory; runs/demo, or the next free name.")] = None,
 ) -> None:
-    """Train and compare attention-aware and routing-only fine-tuning on the shipped mini, in a few minutes."""
-    _run("mini/aar", [], out or _free(Path("runs/demo")), resume=False)
+    """Show every method on the shipped minis, in a few minutes: train, compare with the control, report."""
+    folder = out or _free(Path("runs/demo"))
+    for part, recipe in DEMO:
+        _run(recipe, [], folder / part, resume=False)
 
 
 def run(
