@@ -176,3 +176,48 @@ def _example() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model, tokenizer = routelab.load_host("mini-dense", dtype=torch.float32)
+    routelab.attach(model, routelab.PathLockConfig(), tokenizer=tokenizer)
+    return routelab.save(model, tmp_path_factory.mktemp("locked"))
+
+
+PROMPT = "Ben has 3 keys. How many keys does Ben have?"
+
+
+def test_generate_in_a_mode_appends_its_word(locked: Path) -> None:
+    words = ["generate", PROMPT, "--host", "mini-dense", "--routing", str(locked), "--max-new-tokens", "3", "--json"]
+    for mode in ("think", "no_think"):
+        assert f"/{mode}<|im_end|>" in json.loads(call(*words, "--mode", mode).stdout)["prompt"]
+    with pytest.raises(RoutelabError, match="names no mode"):
+        call(*words)
+    with pytest.raises(RoutelabError, match="no path-locked experts"):
+        call("generate", PROMPT, "--host", "mini-dense", "--mode", "think")
+
+
+def test_trace_of_a_path_locked_model_is_its_decision(locked: Path) -> None:
+    words = ["trace", f"{PROMPT} /no_think", "--host", "mini-dense", "--routing", str(locked)]
+    assert json.loads(call(*words, "--json").stdout)["mode"] == {"name": "no_think", "index": 0, "from": "word"}
+    shown = call(*words).stdout
+    assert "how the mode was decided" in shown
+    assert "0 (no_think)" in shown
+
+
+def test_export_writes_a_plain_checkpoint_of_each_mode(locked: Path, tmp_path: Path) -> None:
+    out = tmp_path / "plain"
+    shown = call("export", "--routing", str(locked), "--out", str(out), "--dtype", "float32").stdout
+    assert f"think: {out / 'think'}" in shown
+    for mode in ("think", "no_think"):
+        assert json.loads((out / mode / "config.json").read_text())["architectures"] == ["Qwen3ForCausalLM"]
+
+
+def test_chat_switches_the_mode_each_turn(locked: Path) -> None:
+    said = f"{PROMPT}\n/think\n{PROMPT}\n\n"
+    words = ["chat", "--routing", str(locked), "--max-new-tokens", "3"]
+    result = run.invoke(app, words, input=said)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count("[no_think]") == 2
+    assert result.stdout.count("[think]") == 2

@@ -8,7 +8,10 @@ import sys
 import pytest
 
 HEAVY = ("torch", "transformers", "trl", "datasets", "matplotlib", "scipy", "numpy", "jinja2")
-COMMANDS = ("", "demo", "run", "generate", "trace", "evaluate", "report", "bench", "bench window", "recipes", "doctor")
+COMMANDS = (
+    *("", "demo", "run", "generate", "trace", "evaluate", "chat", "export", "report"),
+    *("bench", "bench window", "bench pathlock", "recipes", "doctor"),
+)
 
 HELP = """
 import sys

@@ -12,6 +12,8 @@ from routelab.errors import ConfigError, closest
 
 SOURCES = ("auto", "relations", "fictional")
 LOSSES = ("ce", "task_router", "load_balance")
+GATES = ("probability", "hard")
+ROUTINGS = ("token", "sequence")
 
 #: Weight of the auxiliary loss. The paper gives none: 0.01 is from Switch, and 1 sets the task router beside CE.
 COEFFICIENTS: Mapping[str, float] = {"ce": 0.0, "load_balance": 0.01, "task_router": 1.0}
@@ -33,7 +35,7 @@ class CellSpec:
         epochs, batch_size, learning_rate, embedding_scale, warmup: as in ``OneLayerTraining``.
 
     Raises:
-        ConfigError: an unknown source or loss, a count below 1, or an auxiliary loss for a single expert.
+        ConfigError: an unknown source, loss, gate or routing, a count below 1, an auxiliary loss for a single expert.
     """
 
     tasks: int
@@ -56,7 +58,8 @@ class CellSpec:
     warmup: float = 0.1
 
     def __post_init__(self) -> None:
-        for name, value, known in (("loss", self.loss, LOSSES), ("source", self.source, SOURCES)):
+        for name, known in (("loss", LOSSES), ("source", SOURCES), ("gate", GATES), ("routing", ROUTINGS)):
+            value = getattr(self, name)
             if value not in known:
                 raise ConfigError(f"unknown {name} {value!r}{closest(value, known)}")
         for name in ("tasks", "experts", "templates", "pairs", "neurons"):
