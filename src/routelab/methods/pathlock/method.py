@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from routelab.errors import HostError
 from routelab.hosts.dense import locate_dense
 from routelab.hosts.generation import carry_argument
 from routelab.hosts.locate import Host
 from routelab.hosts.swap import replace, shadow, specialise
 from routelab.methods.base import Method, Summary
+from routelab.methods.checksums import changed_since, checksums
 from routelab.methods.pathlock.config import MODES, PathLockConfig
 from routelab.methods.pathlock.layer import PathLockedMLP
 from routelab.methods.pathlock.resolve import ModeResolver
@@ -24,8 +24,6 @@ from routelab.methods.pathlock.template import switchable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class PlannedLayer(nn.Module):
@@ -70,7 +68,7 @@ class PathLock(Method):
 
     def place(self) -> None:
         model, backbone = self.host.model, self.host.backbone
-        self._checksums = {name: _checksum(tensor) for name, tensor in model.state_dict().items()}
+        self._checksums = checksums(model.state_dict())
         for layer in self.host.layers:
             assert layer.mlp is not None
             mlp = getattr(layer.module, layer.mlp)
@@ -131,15 +129,13 @@ class PathLock(Method):
         Raises:
             HostError: a tensor is not what it was. There is no second copy of a whole model to restore it from.
         """
-        state = self.plain_state(MODES.index("no_think"))
-        changed = [name for name, before in self._checksums.items() if _checksum(state[name]) != before]
-        if changed:
-            raise HostError(
-                f"cannot detach {self.name!r}: training changed {len(changed)} of the host's own tensors "
-                f"({', '.join(changed[:3])}{' ...' if len(changed) > 3 else ''}), and there is no copy to restore. "
-                "Write a plain checkpoint of either mode with routelab.methods.pathlock.export.export, or "
-                "`routelab export --mode think|no_think|both`"
-            )
+        changed_since(
+            self._checksums,
+            self.plain_state(MODES.index("no_think")),
+            self.name,
+            "Write a plain checkpoint of either mode with routelab.methods.pathlock.export.export, or "
+            "`routelab export --mode think|no_think|both`",
+        )
 
     def summary(self) -> Summary:
         names: Mapping[nn.Module, str] = {module: name for name, module in self.host.model.named_modules()}
@@ -152,11 +148,3 @@ class PathLock(Method):
             trainable_parameters=sum(parameter.numel() for parameter in self.parameters()),
             details={**counts, "train": self.config.train, "scan": self.config.scan, "strict": self.config.strict},
         )
-
-
-def _checksum(tensor: Tensor) -> int:
-    """Return the sum of a tensor's bits as integers: exact, in one pass, the same on every device."""
-    if tensor.device.type == "meta":
-        return 0
-    bits = tensor.detach().contiguous().view(_BITS[tensor.element_size()])
-    return int(bits.sum(dtype=torch.int64))
