@@ -29,3 +29,15 @@ def test_aar(tmp_path: Path) -> None:
     assert done.stdout.count("frozen bits equal: True") == 2
     assert "aar - control:" in done.stdout
     assert list(tmp_path.glob("routelab-*/aar/routing/routing.safetensors"))
+
+
+def test_pathlock(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "pathlock.py"), "2", "2"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "no_think" in done.stdout
