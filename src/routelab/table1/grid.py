@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +87,7 @@ def _outcomes(
         broken: BrokenProcessPool | None = None
         left: list[CellSpec] = []
         context = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=torch.set_num_threads, initargs=(1,))
+        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker)
         try:
             futures: dict[Future[dict[str, Any]], CellSpec] = {}
             for spec in todo:
@@ -109,6 +112,19 @@ def _outcomes(
         if attempt == RESTARTS:
             for spec in todo:
                 yield spec, broken
+
+
+def _start_worker() -> None:
+    """Compute in one thread, and end with the parent, which may be killed without a word to its workers."""
+    torch.set_num_threads(1)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
 
 
 @contextmanager
