@@ -41,3 +41,17 @@ def test_pathlock(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "no_think" in done.stdout
+
+
+def test_taskrouting(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "taskrouting.py"), "2", "2"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert done.returncode == 0, done.stderr
+    before, after = (line for line in done.stdout.splitlines() if line.startswith(("before: NMI", "after: NMI")))
+    assert before.removeprefix("before") != after.removeprefix("after")
+    assert list(tmp_path.glob("routelab-*/routing/routing.safetensors"))

@@ -26,10 +26,16 @@ GENERATORS: Mapping[str, tuple[str, Callable[..., Rows]]] = MappingProxyType(
 
 
 def training_rows(spec: DataSpec) -> Rows:
-    """Return the chats of one source: ``{"id", "messages"}`` each, the part that the spec keeps, in a fixed order.
+    """Return the chats of one source, the part that the spec keeps, in a fixed order: ``{"id", "messages"}`` each, and
+    ``"task"`` where the spec or the row names one.
 
     Raises ``DataError`` for a missing file, rows of another form, and a generator without ``limit``.
     """
+    rows = _chats(spec)
+    return rows if spec.task is None else [row | {"task": spec.task} for row in rows]
+
+
+def _chats(spec: DataSpec) -> Rows:
     if spec.source not in GENERATORS:
         rows = load_rows(spec.source, split=spec.split)
         return to_messages(_part(rows, spec), spec.format)

@@ -39,6 +39,7 @@ def collect(recipe: Recipe, run: RunDirectory) -> dict[str, Any]:
         "base": base,
         "arms": arms,
         "comparisons": [_comparison(recipe, run, arm, task) for arm in others for task in tasks],
+        "alignment": _alignment(recipe, run),
         "same_batches": _same_batches(arms),
         "commands": commands(recipe, run),
     }
@@ -160,6 +161,14 @@ def _agreement(recipe: Recipe, run: RunDirectory, arm: str) -> dict[str, Any]:
         found["layers"] = {str(layer): float(share) for layer, share in zip(layers, shares, strict=True)}
         found["mean"] = float(shares.mean())
     return found
+
+
+def _alignment(recipe: Recipe, run: RunDirectory) -> dict[str, Any] | None:
+    """What was found in the host and in every arm and seed, where the recipe asks for it."""
+    if "alignment" not in recipe.study:
+        return None
+    arms = {arm: {str(seed): read_json(run.aligned(arm, seed)) for seed in recipe.seeds} for arm in recipe.arms}
+    return {"host": read_json(run.aligned(BASE, None)), "arms": arms}
 
 
 def _choice(run: RunDirectory, arm: str, seed: int | None) -> tuple[np.ndarray, Sequence[int]]:

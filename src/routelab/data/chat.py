@@ -24,7 +24,7 @@ def to_messages(rows: Sequence[Row], source: str) -> list[Row]:
     """Turn ``rows`` of a known ``source`` into ``{"id", "messages": [{"role", "content"}, …]}``, in order.
 
     Sources: ``arithmetic``, ``facts``, ``paragraphs`` (mini-world), ``gsm8k``, ``alpaca``, and ``messages`` for rows
-    that already are chats. A row without an ``id`` gets ``"<source>-<index>"``.
+    that already are chats. A row without an ``id`` gets ``"<source>-<index>"``. A ``task`` that a chat has stays.
 
     Raises:
         DataError: unknown source, or a row that lacks a field (named, with the row's index).
@@ -40,7 +40,8 @@ def to_messages(rows: Sequence[Row], source: str) -> list[Row]:
             raise DataError(f"row {index} of {source} lacks {error}; it has {', '.join(map(str, row))}") from error
         except DataError as error:
             raise DataError(f"row {index} of {source}: {error}") from error
-        chats.append({"id": str(row.get("id", f"{source}-{index}")), "messages": messages})
+        chat = {"id": str(row.get("id", f"{source}-{index}")), "messages": messages}
+        chats.append(chat | ({"task": row["task"]} if source == "messages" and "task" in row else {}))
     return chats
 
 

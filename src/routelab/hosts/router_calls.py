@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+import torch
 from torch import Tensor
 
 from routelab.errors import HostError
@@ -56,12 +57,16 @@ class RouterCall:
         """
         if self.mask is None:
             return None
-        if self.mask.ndim != 2:
+        if self.mask.ndim == 2:
+            return self.mask[:, -self.shape[1] :].ne(0)
+        if self.mask.ndim != 4 or self.continues:
             raise HostError(
                 f"the attention mask has {self.mask.ndim} dimensions and does not say which tokens are padding; give "
                 "one of shape [rows, tokens]"
             )
-        return self.mask[:, -self.shape[1] :].ne(0)
+        # What generate makes for a static cache: a token that is no padding sees itself.
+        itself = self.mask[:, 0].diagonal(dim1=-2, dim2=-1)[:, : self.shape[1]]
+        return itself if itself.dtype == torch.bool else itself.eq(0)
 
 
 class Watcher(Protocol):

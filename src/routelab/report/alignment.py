@@ -119,7 +119,9 @@ def _mean_share(found: Found) -> list[list[float]]:
 def _targets(results: Results, arm: str) -> Mapping[str, Sequence[int]]:
     """Return the experts that an arm's method gave to the tasks that were looked at, if it gave any."""
     methods = results["arms"][arm]["methods"] if arm in results["arms"] else []
-    given = next((method["details"]["experts"] for method in methods if method["details"].get("experts")), {})
+    given: Mapping[str, Sequence[int]] = next(
+        (method["details"]["experts"] for method in methods if method["details"].get("experts")), {}
+    )
     return {task: group for task, group in given.items() if task in results["alignment"]["host"]["tasks"]}
 
 

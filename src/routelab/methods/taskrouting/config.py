@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from routelab.errors import ConfigError
 from routelab.methods.base_config import is_int, is_number, require
@@ -61,6 +62,11 @@ class TaskRoutingConfig:
             )
             object.__setattr__(self, "layers", tuple(sorted(set(self.layers))))
 
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...] | None:
+        """``experts`` with every entry as a group."""
+        return None if self.experts is None else self._checked_experts(self.experts)
+
     def _check_tasks(self) -> None:
         require(
             _is_list(self.tasks) and all(isinstance(task, str) and task for task in self.tasks),
@@ -76,9 +82,9 @@ class TaskRoutingConfig:
 
     def _checked_experts(self, experts: Sequence[int | Sequence[int]]) -> tuple[tuple[int, ...], ...]:
         require(_is_list(experts), f"experts must be a list with an entry for every task, not {experts!r}")
-        groups = []
+        groups: list[tuple[int, ...]] = []
         for number, entry in enumerate(experts):
-            group = (entry,) if is_int(entry) else tuple(entry) if _is_list(entry) else ()
+            group: tuple[Any, ...] = tuple(entry) if isinstance(entry, Sequence) else (entry,)
             if not group or not all(is_int(expert) and expert >= 0 for expert in group) or len(set(group)) < len(group):
                 raise ConfigError(
                     f"experts.{number} must be an expert's number or a list of different ones, not {entry!r}"

@@ -49,7 +49,7 @@ class TaskRouting(RouterMethod):
         self.places = tuple(routed.index(index) for index in self.layers)
         size = host.top_k if config.experts_per_task is None else config.experts_per_task
         self.experts = tuple(
-            experts_of_task(task, host.num_experts, size=size, mapping=config.experts)  # type: ignore[arg-type]
+            experts_of_task(task, host.num_experts, size=size, mapping=config.groups)
             for task in range(len(config.tasks))
         )
         self.decision = SequenceDecision() if config.routing == "sequence" else None
@@ -162,9 +162,7 @@ class TaskRouting(RouterMethod):
             "routers_trained": len(routers.layers),
         }
         if not has_router_gradient(self.host):
-            details["language_model_gradient"] = (
-                "none: top-1, renormalised; only the losses above train the routers"
-            )
+            details["language_model_gradient"] = "none: top-1, renormalised; only the losses above train the routers"
         modules = tuple(names[index] for index in self.layers)
         return replace(routers, layers=self.layers, modules=modules, details=details)
 
