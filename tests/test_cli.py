@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 import routelab
@@ -221,3 +222,50 @@ def test_chat_switches_the_mode_each_turn(locked: Path) -> None:
     assert result.exit_code == 0, result.output
     assert result.stdout.count("[no_think]") == 2
     assert result.stdout.count("[think]") == 2
+
+
+FACTS = Path(__file__).parents[1] / "examples" / "facts.jsonl"
+
+
+@pytest.fixture(scope="module")
+def paris(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("constructed") / "paris"
+    shown = call("construct", str(FACTS), "--eps", "0.01", "--out", str(folder)).stdout
+    assert "certificate of theorem 4.2" in shown
+    assert str(folder / "summary.md") in shown
+    return folder
+
+
+def test_a_constructed_model_completes_and_explains(paris: Path) -> None:
+    assert call("generate", "Paris is in", "--host", str(paris)).stdout == "Paris is in France.\n"
+    found = json.loads(call("trace", "Paris is in", "--host", str(paris), "--json").stdout)
+    assert (found["next"], found["expert"], found["valid"]) == ("France", "country of a city", True)
+    assert found["probability"] > 0.99
+    assert found["neurons"]
+    assert "country of a language" in call("trace", "Hindi is spoken", "--host", str(paris)).stdout
+
+
+def test_verify_checks_again_and_notices_a_changed_weight(paris: Path, tmp_path: Path) -> None:
+    assert "certificate of theorem 4.2" in call("construct", "--verify", str(paris)).stdout
+    copy = tmp_path / "copy"
+    shutil.copytree(paris, copy)
+    tensors = load_file(copy / "model.safetensors")
+    tensors["model.experts.0.up.weight"][0, 0] += 1.0
+    save_file(tensors, copy / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CheckpointError):
+        call("construct", "--verify", str(copy))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "a file of facts, or --verify"),
+        ([str(FACTS)], "--out is missing"),
+        ([str(FACTS), "--out", "OUT", "--eps", "2"], "eps must be between 0 and 1"),
+        ([str(FACTS), "--out", "OUT", "--router", "template"], "is"),
+        (["nowhere.jsonl", "--out", "OUT"], "nowhere.jsonl"),
+    ],
+)
+def test_construct_names_what_is_wrong(words: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(RoutelabError, match=message):
+        call("construct", *[str(tmp_path / "out") if word == "OUT" else word for word in words])

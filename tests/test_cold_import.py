@@ -9,8 +9,8 @@ import pytest
 
 HEAVY = ("torch", "transformers", "trl", "datasets", "matplotlib", "scipy", "numpy", "jinja2")
 COMMANDS = (
-    *("", "demo", "run", "generate", "trace", "evaluate", "chat", "export", "report"),
-    *("bench", "bench window", "bench pathlock", "recipes", "doctor"),
+    *("", "demo", "run", "generate", "trace", "evaluate", "chat", "export", "construct", "report"),
+    *("bench", "bench window", "bench pathlock", "bench table1", "recipes", "doctor"),
 )
 
 HELP = """

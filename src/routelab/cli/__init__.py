@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from routelab._version import __version__
-from routelab.cli import bench, doctor, models, runs
+from routelab.cli import bench, construct, doctor, models, runs
 from routelab.cli.common import console
 from routelab.errors import RoutelabError
 
@@ -28,6 +28,7 @@ for command in (
     models.evaluate,
     models.chat,
     models.export,
+    construct.construct,
     runs.report,
     runs.recipes,
     doctor.doctor,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -65,6 +66,27 @@ def pathlock(
             progress=status.update,
         )
     _show(result, pathlock_tables(result), out)
+
+
+@app.command()
+def table1(
+    tasks: Annotated[int, typer.Option(min=1)] = 20,
+    experts: Annotated[int, typer.Option(min=1)] = 5,
+    passes: Annotated[int, typer.Option(min=1, help="Interleaved passes; medians are reported.")] = 5,
+    out: Annotated[Path | None, typer.Option(help="Write the numbers to this JSON file.")] = None,
+) -> None:
+    """Time of a Table 1 cell against a plain PyTorch loop of the same model on the same batches."""
+    quiet()
+    from routelab.bench.table1 import bench_table1, table1_tables
+    from routelab.data.sources import data_root
+    from routelab.table1 import CellSpec
+    from routelab.table1.cell import knowledge_of
+
+    root = data_root() if os.environ.get("ROUTELAB_DATA") else None
+    knowledge, source = knowledge_of(CellSpec(tasks=tasks, experts=experts), root)
+    with console(stderr=True).status(f"measuring on {source} relations"):
+        result = bench_table1(knowledge, experts=experts, passes=passes)
+    _show(result, table1_tables(result), out)
 
 
 def _show(result: dict[str, Any], tables: Iterable[tuple[str, list[str], list[list[str]]]], out: Path | None) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from routelab.cli import construct
 from routelab.cli.common import Dtype, Host, Raw, Routing, Seed, Trust, console, load_model, progress, read_prompt
 
 Mode = Annotated[
@@ -31,6 +32,9 @@ def generate(
 ) -> None:
     """Answer one prompt, with the host alone or with saved routing on it."""
     text = read_prompt(prompt)
+    if construct.constructed(host):
+        construct.complete(host, text, as_json=as_json)
+        return
     model, tokenizer = load_model(host, routing, dtype, trust_remote_code)
     from routelab.evaluate import generate_answers
 
@@ -60,6 +64,9 @@ def trace(
 ) -> None:
     """Show what routing does with a prompt: experts, weights, gates and sinks per token and layer, or the mode."""
     text = read_prompt(prompt)
+    if construct.constructed(host):
+        construct.explain(host, text, as_json=as_json)
+        return
     model, tokenizer = load_model(host, routing, dtype, trust_remote_code)
     import routelab
     from routelab.evaluate.prompts import render

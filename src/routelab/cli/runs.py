@@ -13,7 +13,6 @@ import typer
 from routelab.cli.common import console, quiet
 from routelab.errors import ConfigError
 
-
 #: Parts of the demo: the folder of each below the demo's, and its recipe.
 DEMO = (("aar", "mini/aar"), ("pathlock", "demo/pathlock"), ("table1", "demo/table1"))
 
@@ -25,6 +24,7 @@ def demo(
     folder = out or _free(Path("runs/demo"))
     for part, recipe in DEMO:
         _run(recipe, [], folder / part, resume=False)
+    _construct(folder / "construct")
 
 
 def run(
@@ -65,6 +65,18 @@ def recipes(name: Annotated[str | None, typer.Argument(help="Print this recipe."
         typer.echo(read_text(recipe_path(name)), nl=False)
     else:
         print_pairs(console(), "recipes", [(each, load_recipe(each).title) for each in shipped_recipes()])
+
+
+def _construct(folder: Path) -> None:
+    """Invented facts as exact weights, with their certificate."""
+    from routelab import theory
+    from routelab.cli.construct import show_certificate
+    from routelab.data.knowledge import fictional
+
+    made = theory.construct_moe(fictional(4, templates=3, pairs=20))
+    certificate = theory.certify(made)
+    theory.save(made, certificate, folder)
+    show_certificate(certificate, folder)
 
 
 def _run(recipe: str, overrides: list[str], out: Path | None, *, resume: bool, cells: Sequence[str] = ()) -> None:
