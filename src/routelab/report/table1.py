@@ -40,20 +40,20 @@ def table1_page(results: Mapping[str, Any], manifest: Mapping[str, Any]) -> Page
 
 
 def claim(cells: Sequence[Cell]) -> str:
-    """Say what the two auxiliary losses do to accuracy, and to how much the expert tells of the task."""
+    """Say what the task-router loss, or else load balancing, does to alignment and to accuracy."""
     if not cells:
         return "No cell has finished yet."
-    parts = []
-    for loss in ("task_router", "load_balance"):
+    for loss, name in (("task_router", "The task-router loss"), ("load_balance", "Load balancing")):
         pairs = _paired(cells, loss)
         if pairs:
-            gains = [100 * (ours["accuracy"] - plain["accuracy"]) for plain, ours in pairs]
+            gain = f"{100 * mean(ours['accuracy'] - plain['accuracy'] for plain, ours in pairs):+.1f}".replace("-", "−")
             before, after = (mean(cell["nmi"] for cell in side) for side in zip(*pairs, strict=True))
-            parts.append(
-                f"{LOSSES[loss]} against CE alone: {mean(gains):+.1f} points of accuracy over {len(gains)} paired "
-                f"cells, normalised mutual information of task and expert {before:.2f} → {after:.2f}"
+            count = f"{len(pairs)} paired cell{'s' if len(pairs) != 1 else ''}"
+            return (
+                f"{name} moves the mutual information of task and expert from {before:.2f} to {after:.2f}, "
+                f"and accuracy by {gain} points ({count})."
             )
-    return ("; ".join(parts).replace("-", "−") or f"{len(cells)} cells with one loss") + "."
+    return f"{len(cells)} cell{'s' if len(cells) != 1 else ''} with one loss."
 
 
 def accuracy_table(cells: Sequence[Cell]) -> Table:
