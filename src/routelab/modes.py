@@ -63,7 +63,7 @@ def run_modes(recipe: ModesRecipe, run: RunDirectory, *, command: str, say: Say 
 
 
 def hybrid_corpus(recipe: ModesRecipe, tokenizer: PreTrainedTokenizerBase | None) -> HybridCorpus:
-    """Build the corpus of a recipe, answers checked; lengths in the tokenizer's tokens, or in characters without one."""
+    """Build the corpus of a recipe, answers checked; lengths in tokens, or in characters without a tokenizer."""
     targets = read_targets(_source_rows(recipe.data), recipe.data.format, **recipe.data.reader)
     if tokenizer is None:
         return build_hybrid(targets, recipe.hybrid, check=target_is_right)

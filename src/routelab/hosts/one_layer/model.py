@@ -94,6 +94,22 @@ class OneLayerModel(OneLayerPreTrainedModel):
         self.experts = nn.ModuleList(FeedForward(config.hidden_size, size) for size in config.expert_sizes)
         self.post_init()
 
+    def expert(self, index: int) -> FeedForward:
+        """Return one expert."""
+        found = self.experts[index]
+        assert isinstance(found, FeedForward)
+        return found
+
+    def positions(self) -> Tensor:
+        """Return the position embeddings, ``[max_length, d]``.
+
+        Raises:
+            HostError: the host has none.
+        """
+        if self.embed_positions is None:
+            raise HostError("this one-layer host has no position embeddings (positions=False)")
+        return self.embed_positions.weight
+
     @can_return_tuple
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, **kwargs: Any) -> MoeModelOutputWithPast:
         """Return ``last_hidden_state [B, S, d]`` and ``router_logits``, one ``[B * S, E]`` (None if dense).
