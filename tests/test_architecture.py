@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "train": {"methods", "theory", "hosts", "ops", "data"},
     "evaluate": {"methods", "theory", "hosts", "ops", "data"},
     "study": {"evaluate", "methods", "theory", "hosts", "ops", "data"},
-    "bench": {"methods", "theory", "hosts", "ops", "data"},
+    "bench": {"train", "methods", "theory", "hosts", "ops", "data"},
     "report": set(),
 }
 LEAVES = {"errors", "_version"}

@@ -53,9 +53,9 @@ class CellSpec:
     coefficient: float | None = None
     epochs: int = 6
     batch_size: int = 32
-    learning_rate: float = 3e-3
-    embedding_scale: float = 100.0
-    warmup: float = 0.1
+    learning_rate: float = 2e-3
+    embedding_scale: float = 200.0
+    warmup: float = 0.3
 
     def __post_init__(self) -> None:
         for name, known in (("loss", LOSSES), ("source", SOURCES), ("gate", GATES), ("routing", ROUTINGS)):

@@ -43,6 +43,7 @@ class Memoriser:
         by_key: dict[int, list[Prefix]] = defaultdict(list)
         for prefix in prefixes if self.stream.sees_value else _without_value(prefixes):
             by_shape[prefix.shape].append(prefix)
+        for prefix in prefixes:
             by_key[prefix.key].append(prefix)
         found: list[Neuron] = []
         facts: dict[int, list[Prefix]] = defaultdict(list)

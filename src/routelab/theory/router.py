@@ -112,7 +112,7 @@ def _separate(weights: np.ndarray, inputs: np.ndarray, wanted: np.ndarray) -> np
         stop(weights.ravel())
     except StopIteration:
         return weights
-    options: Any = {"maxiter": ROUNDS}
+    options: Any = {"maxiter": ROUNDS, "ftol": 0.0, "gtol": 0.0}
     minimize(loss, weights.ravel(), jac=True, method="L-BFGS-B", callback=stop, options=options)  # type: ignore[call-overload]
     return best[0]
 

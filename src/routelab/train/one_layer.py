@@ -49,9 +49,9 @@ class OneLayerTraining:
     coefficient: float = 0.0
     epochs: int = 6
     batch_size: int = 32
-    learning_rate: float = 3e-3
-    embedding_scale: float = 100.0
-    warmup: float = 0.1
+    learning_rate: float = 2e-3
+    embedding_scale: float = 200.0
+    warmup: float = 0.3
     seed: int = 0
 
     def __post_init__(self) -> None:
