@@ -96,7 +96,7 @@ def test_a_seed_decides_the_order() -> None:
 def test_the_task_router_loss_sends_tasks_to_their_experts() -> None:
     model = make()
     settings = OneLayerTraining("task_router", 1.0, epochs=60, batch_size=8, learning_rate=0.01, embedding_scale=1)
-    assert train_one_layer(model, SEQUENCES, TASKS, settings)[-1]["auxiliary"] < 0.3
+    assert train_one_layer(model, SEQUENCES, TASKS, settings)[-1]["auxiliary"] < 0.4
     ids = torch.tensor(SEQUENCES)
     chosen = model(ids, output_router_logits=True).router_logits[0].argmax(-1).view_as(ids)[:, 2:4]
     assert chosen.tolist() == [[task, task] for task in TASKS], "once the relation is read, the expert is the task's"
