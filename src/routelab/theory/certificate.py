@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -102,8 +102,7 @@ def certify(construction: Construction) -> Certificate:
     states, reader = prefix_states(model, prefixes).numpy(), Reader(model)
     experts, router_margin = reader.experts(states)
     firing = reader.firing(states, experts, prefixes)
-    everything = np.ones(len(firing.prefix), dtype=bool)
-    masses = reader.masses(reader.outputs(states, experts, firing, everything), [each.valid for each in prefixes])
+    masses = reader.masses(reader.outputs(states, experts, firing), [each.valid for each in prefixes])
     circuit_mass, off_task = None, 0
     if construction.router is None:
         circuit_mass, off_task = _circuits(construction, reader, states, firing, prefixes)
@@ -196,10 +195,13 @@ def _circuits(
     inside = _members([prefix.tasks for prefix in prefixes], len(construction.knowledge.tasks))
     circuits = _members([neuron.tasks for neuron in neurons], len(construction.knowledge.tasks))
     strangers = ~(inside[firing.prefix] & circuits[firing.neuron]).any(1)
-    least, expert = 1.0, np.zeros(len(prefixes), dtype=np.int64)
+    least = 1.0
     for task in range(inside.shape[1]):
         own = np.flatnonzero(inside[:, task])
-        outputs = reader.outputs(states, expert, firing, circuits[firing.neuron, task])[own]
+        kept = inside[firing.prefix, task] & circuits[firing.neuron, task]
+        place = np.searchsorted(own, firing.prefix[kept])
+        alone = replace(firing, prefix=place, neuron=firing.neuron[kept], value=firing.value[kept])
+        outputs = reader.outputs(states[own], np.zeros(len(own), dtype=np.int64), alone)
         least = min(least, float(reader.masses(outputs, [prefixes[at].valid for at in own.tolist()]).min()))
     return least, int(strangers.sum())
 

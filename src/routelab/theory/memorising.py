@@ -149,8 +149,8 @@ class Memoriser:
         """Settle prefixes of one key by its values: one neuron if one value does, else one per task and value."""
         shared = frozenset.intersection(*(self._values(prefix.valid) for prefix in prefixes))
         if shared:
-            fact = Neuron(min(shared), 0, _tasks(prefixes), key=key)
-            if not self._strays(fact, everywhere):
+            fact = self._kept_off(Neuron(min(shared), 0, _tasks(prefixes), key=key), everywhere)
+            if fact is not None:
                 yield fact
                 return
         facts = list(self._facts_by_task(key, prefixes, everywhere))
@@ -159,9 +159,9 @@ class Memoriser:
             for prefix, fired in zip(prefixes, fires, strict=True):
                 _raise(facts, fired, prefix)
         for prefix, fired in zip(prefixes, fires, strict=True):
-            top = max((facts[at].level for at in fired), default=0)
-            said = {facts[at].token for at in fired if facts[at].level == top}
-            if len(said) != 1 or said.isdisjoint(prefix.valid):
+            together = [facts[at] for at in fired]
+            alone = [[fact for fact in together if task in fact.tasks] for task, _ in self._owners(prefix)]
+            if not all(_settle(each, prefix) for each in (together, *alone)):
                 yield self._single(prefix, min(self._values(prefix.valid)))
         yield from facts
 
@@ -181,15 +181,16 @@ class Memoriser:
         """Restrict a fact to where it is meant: by words that its prefixes do not have, or by their shapes."""
         shapes = list(dict.fromkeys(prefix.shape for prefix in said))
         if self.stream.reads_words:
-            absent = frozenset(self.codes.word).difference(*shapes)
-            gated = replace(fact, absent=tuple(sorted(absent)))
-            if not self._strays(gated, everywhere):
-                yield gated
-                return
-        elif not self._strays(fact, everywhere):
-            yield fact
-            return
-        yield from (replace(fact, shape=shape) for shape in shapes)
+            fact = replace(fact, absent=tuple(sorted(frozenset(self.codes.word).difference(*shapes))))
+        gated = self._kept_off(fact, everywhere)
+        yield from [gated] if gated is not None else [replace(fact, absent=(), shape=shape) for shape in shapes]
+
+    def _kept_off(self, fact: Neuron, everywhere: Sequence[Prefix]) -> Neuron | None:
+        """Return the fact, silent after a second name if it must be, if it then keeps off other tasks' prefixes."""
+        if not self._strays(fact, everywhere):
+            return fact
+        alone = replace(fact, alone=True)
+        return alone if self.stream.reads_words and not self._strays(alone, everywhere) else None
 
     def _strays(self, fact: Neuron, everywhere: Sequence[Prefix]) -> bool:
         """Whether, in circuits, a fact would fire on a prefix of none of its tasks."""
@@ -240,7 +241,15 @@ class _Box:
 
 def _fires(fact: Neuron, prefix: Prefix) -> bool:
     """Whether a fact fires on a prefix of its key."""
-    return prefix.names > 0 and fact.shape in (None, prefix.shape) and not set(fact.absent) & set(prefix.shape)
+    names = (1,) if fact.alone else (1, 2)
+    return prefix.names in names and fact.shape in (None, prefix.shape) and not set(fact.absent) & set(prefix.shape)
+
+
+def _settle(fired: Sequence[Neuron], prefix: Prefix) -> bool:
+    """Whether those of the highest level all say one valid token."""
+    top = max((fact.level for fact in fired), default=0)
+    said = {fact.token for fact in fired if fact.level == top}
+    return len(said) == 1 and said <= prefix.valid
 
 
 def _raise(facts: list[Neuron], fired: Sequence[int], prefix: Prefix) -> None:

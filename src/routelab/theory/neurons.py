@@ -23,8 +23,8 @@ class Neuron:
     """``relu(1 - 2 Σ penalties)``: 1 where every condition holds, 0 elsewhere.
 
     Conditions that are None or empty do not apply: the shape of the prefix, its key, its latest name, bits of these
-    names, and words that the prefix must not have. ``level`` says how far its output goes: a neuron outvotes those of
-    lower levels. ``tasks`` are those whose circuit it is part of.
+    names, words that the prefix must not have, and whether it must not have a second name. ``level`` says how far
+    its output goes: a neuron outvotes those of lower levels. ``tasks`` are those whose circuit it is part of.
     """
 
     token: int
@@ -35,6 +35,7 @@ class Neuron:
     last: int | None = None
     bits: tuple[Bit, ...] = ()
     absent: tuple[int, ...] = ()
+    alone: bool = False
 
     def row(self, stream: Stream) -> Row:
         """Return the weights and the bias before the ReLU."""
@@ -48,6 +49,8 @@ class Neuron:
             penalties += stream.not_bit(bit.head, bit.feature, bit.wanted)
         for word in self.absent:
             penalties += stream.has_word(word)
+        if self.alone:
+            penalties += stream.has_second_name()
         return Row({at: -2 * value for at, value in penalties.coefficients.items()}, 1 - 2 * penalties.constant)
 
     def meaning(self, codes: Codes) -> str:
@@ -62,6 +65,8 @@ class Neuron:
             parts.append(f"{bit.head} is {'' if bit.wanted else 'not '}a {feature.role} of {task}")
         if self.absent:
             parts.append("none of the words " + ", ".join(symbols[word] for word in self.absent if word > 0))
+        if self.alone:
+            parts.append("no second name")
         return f"{' and '.join(parts)} -> {symbols[self.token]}"
 
     def plain(self) -> dict[str, Any]:
@@ -75,6 +80,7 @@ class Neuron:
             "last": self.last,
             "bits": [[bit.head, bit.feature, bit.wanted] for bit in self.bits],
             "absent": list(self.absent),
+            "alone": self.alone,
         }
 
     @classmethod
@@ -88,4 +94,5 @@ class Neuron:
             values["last"],
             tuple(Bit(head, feature, wanted) for head, feature, wanted in values["bits"]),
             tuple(values["absent"]),
+            bool(values["alone"]),
         )

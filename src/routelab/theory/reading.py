@@ -101,14 +101,15 @@ class Reader:
         written = self.model.model.attention.o_proj.weight.numpy()[:, head * size : (head + 1) * size]
         return np.flatnonzero(np.abs(written).any(1))
 
-    def outputs(self, states: np.ndarray, experts: np.ndarray, firing: Firing, kept: np.ndarray) -> np.ndarray:
-        """Return ``A''`` on the two output coordinates, ``[P, 2]``, of the neurons with ``kept [F]`` alone."""
+    def outputs(self, states: np.ndarray, experts: np.ndarray, firing: Firing) -> np.ndarray:
+        """Return ``A''`` on the two output coordinates, ``[P, 2]``."""
         found = states[:, :2].copy()
         for expert in np.unique(experts):
             down = self.model.model.expert(int(expert)).down
-            here = kept & (experts[firing.prefix] == expert)
-            update = firing.value[here, None] * down.weight.numpy()[:2, firing.neuron[here]].T
-            np.add.at(found, firing.prefix[here], update)
+            here = experts[firing.prefix] == expert
+            for coordinate, weights in enumerate(down.weight.numpy()[:2]):
+                update = firing.value[here] * weights[firing.neuron[here]]
+                found[:, coordinate] += np.bincount(firing.prefix[here], update, minlength=len(found))
             found[experts == expert] += down.bias.numpy()[:2]
         return found
 

@@ -198,3 +198,8 @@ class Stream:
     def has_word(self, word: int) -> Row:
         """``Z_max #{j: w_j = word} / Z``."""
         return Row({self.outputs[f"count_{word}"]: float(self.codes.largest_sum)})
+
+    def has_second_name(self) -> Row:
+        """``Z_max (names - 1) / Z``: 0 for one name. For none it is negative, but by less than a name's own penalty."""
+        scale = float(self.codes.largest_sum)
+        return Row({self.outputs[f"count_{NAME}"]: scale, self.outputs["z"]: -scale})
