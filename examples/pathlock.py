@@ -40,7 +40,7 @@ def main(steps: int = 60, problems: int = 20) -> None:
     asked = to_messages(MiniWorld().arithmetic("test", problems, draw="example"), "arithmetic")
     for mode in ("think", "no_think"):
         prompts = [with_mode(chat["messages"][:1], mode) for chat in asked]
-        records = generate_answers(model, tokenizer, prompts, max_new_tokens=96, share_prefix=False)
+        records = generate_answers(model, tokenizer, prompts, max_new_tokens=96)
         print(f"  {mode}: {mean(record['tokens'] for record in records):.0f} tokens an answer")
 
     routelab.save(model, folder / "routing")  # later: routelab.load(folder / "routing")

@@ -17,41 +17,32 @@ def test_examples_are_short(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) < 80
 
 
-def test_aar(tmp_path: Path) -> None:
+def output_of(example: str, *words: str, folder: Path) -> str:
+    """Run an example, with what it writes below ``folder``, and return what it prints."""
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / "aar.py"), "3", "8"],
+        [sys.executable, str(EXAMPLES / example), *words],
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env={**os.environ, "TMPDIR": str(folder)},
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("frozen bits equal: True") == 2
-    assert "aar - control:" in done.stdout
+    return done.stdout
+
+
+def test_aar(tmp_path: Path) -> None:
+    said = output_of("aar.py", "3", "8", folder=tmp_path)
+    assert said.count("frozen bits equal: True") == 2
+    assert "aar - control:" in said
     assert list(tmp_path.glob("routelab-*/aar/routing/routing.safetensors"))
 
 
 def test_pathlock(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / "pathlock.py"), "2", "2"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-    )
-    assert done.returncode == 0, done.stderr
-    assert "no_think" in done.stdout
+    assert "no_think" in output_of("pathlock.py", "2", "2", folder=tmp_path)
 
 
 def test_taskrouting(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / "taskrouting.py"), "2", "2"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-    )
-    assert done.returncode == 0, done.stderr
-    before, after = (line for line in done.stdout.splitlines() if line.startswith(("before: NMI", "after: NMI")))
+    lines = output_of("taskrouting.py", "2", "2", folder=tmp_path).splitlines()
+    before, after = (line for line in lines if line.startswith(("before: NMI", "after: NMI")))
     assert before.removeprefix("before") != after.removeprefix("after")
     assert list(tmp_path.glob("routelab-*/routing/routing.safetensors"))

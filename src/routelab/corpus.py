@@ -38,15 +38,20 @@ def training_rows(spec: DataSpec) -> Rows:
 def _chats(spec: DataSpec) -> Rows:
     if spec.source not in GENERATORS:
         rows = load_rows(spec.source, split=spec.split)
-        return to_messages(_part(rows, spec), spec.format)
-    if spec.limit is None:
-        raise DataError(f"{spec.source} is generated: say how many rows with limit")
-    source, generate = GENERATORS[spec.source]
+        return to_messages(drawn(rows, spec.kept(len(rows)), spec.seed), spec.format)
+    return to_messages(
+        generated_rows(spec.source, spec.split or "train", spec.limit, spec.options), GENERATORS[spec.source][0]
+    )
+
+
+def generated_rows(source: str, split: str, limit: int | None, options: Mapping[str, Any]) -> Rows:
+    """Return rows of one of :data:`GENERATORS`; raises ``DataError`` without ``limit``, and for options it has not."""
+    if limit is None:
+        raise DataError(f"{source} is generated: say how many rows with limit")
     try:
-        rows = generate(MiniWorld(), spec.split or "train", spec.limit, spec.options)
+        return GENERATORS[source][1](MiniWorld(), split, limit, options)
     except TypeError as error:
-        raise DataError(f"{spec.source}: {error}") from error
-    return to_messages(rows, source)
+        raise DataError(f"{source}: {error}") from error
 
 
 def is_hub_name(spec: DataSpec) -> bool:
@@ -54,9 +59,9 @@ def is_hub_name(spec: DataSpec) -> bool:
     return spec.source not in GENERATORS and not spec.source.endswith(LINES)
 
 
-def _part(rows: Rows, spec: DataSpec) -> Rows:
-    wanted = spec.kept(len(rows))
-    if wanted == len(rows):
+def drawn(rows: Rows, wanted: int, seed: int) -> Rows:
+    """Return ``wanted`` of the rows, drawn with ``seed`` and in their order; all of them where there are no more."""
+    if wanted >= len(rows):
         return rows
-    kept = sorted(random.Random(spec.seed).sample(range(len(rows)), wanted))
+    kept = sorted(random.Random(seed).sample(range(len(rows)), wanted))
     return [rows[i] for i in kept]

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import routelab
-from routelab.corpus import GENERATORS
-from routelab.data import MiniWorld
+from routelab.corpus import GENERATORS, drawn, generated_rows
 from routelab.data.hybrid import HybridCorpus, build_hybrid, read_targets, two_phases
 from routelab.data.sources import load_rows
-from routelab.errors import DataError
 from routelab.evaluate.evaluation import write_records
 from routelab.evaluate.leakage import measure_leakage
 from routelab.evaluate.scoring import target_is_right
@@ -75,15 +73,10 @@ def hybrid_corpus(recipe: ModesRecipe, tokenizer: PreTrainedTokenizerBase | None
 
 
 def _source_rows(spec: HybridSpec) -> Rows:
-    if spec.source not in GENERATORS:
-        return load_rows(spec.source, limit=spec.limit)
-    if spec.limit is None:
-        raise DataError(f"{spec.source} is generated: say how many rows with limit")
-    _, generate = GENERATORS[spec.source]
-    try:
-        return generate(MiniWorld(), "train", spec.limit, spec.options)
-    except TypeError as error:
-        raise DataError(f"{spec.source}: {error}") from error
+    if spec.source in GENERATORS:
+        return generated_rows(spec.source, "train", spec.limit, spec.options)
+    rows = load_rows(spec.source)
+    return rows if spec.limit is None else drawn(rows, spec.limit, spec.seed)
 
 
 def _probe(recipe: ModesRecipe, run: RunDirectory, rows: Rows, manifest: Manifest, say: Say) -> None:

@@ -13,16 +13,21 @@ from routelab.cli.common import console, quiet
 
 app = typer.Typer(help="Speed and memory against peers, as ratios within one process.", no_args_is_help=True)
 
+Passes = Annotated[int, typer.Option(min=1, help="Interleaved passes; medians are reported.")]
+Dtype = Annotated[str, typer.Option(help="As torch calls it.")]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Out = Annotated[Path | None, typer.Option(help="Write the numbers to this JSON file.")]
+
 
 @app.command()
 def window(
     length: Annotated[list[int], typer.Option(min=1, help="Sequence lengths. Repeatable.")] = [512, 1024, 2048, 4096],  # noqa: B006
     head_dim: Annotated[list[int], typer.Option(min=1, help="Head sizes. Repeatable.")] = [64, 128, 192, 256],  # noqa: B006
     layer_length: Annotated[int, typer.Option(min=0, help="Tokens of the OLMoE layer; 0 leaves it out.")] = 2048,
-    passes: Annotated[int, typer.Option(min=1, help="Interleaved passes; medians are reported.")] = 9,
-    dtype: Annotated[str, typer.Option()] = "float32",
-    device: Annotated[str, typer.Option()] = "cpu",
-    out: Annotated[Path | None, typer.Option(help="Write the numbers to this JSON file.")] = None,
+    passes: Passes = 9,
+    dtype: Dtype = "float32",
+    device: Device = "cpu",
+    out: Out = None,
 ) -> None:
     """Time and peak memory of window attention against eager attention and plain SDPA."""
     quiet()
@@ -46,10 +51,10 @@ def pathlock(
     batch: Annotated[int, typer.Option(min=2)] = 4,
     length: Annotated[int, typer.Option(min=1, help="Tokens of a sequence.")] = 512,
     layers: Annotated[int, typer.Option(min=1)] = 4,
-    passes: Annotated[int, typer.Option(min=1, help="Interleaved passes; medians are reported.")] = 9,
-    dtype: Annotated[str, typer.Option()] = "float32",
-    device: Annotated[str, typer.Option()] = "cpu",
-    out: Annotated[Path | None, typer.Option(help="Write the numbers to this JSON file.")] = None,
+    passes: Passes = 9,
+    dtype: Dtype = "float32",
+    device: Device = "cpu",
+    out: Out = None,
 ) -> None:
     """Time and memory of path-locked experts against the dense host and against running both experts masked."""
     quiet()
@@ -72,8 +77,8 @@ def pathlock(
 def table1(
     tasks: Annotated[int, typer.Option(min=1)] = 20,
     experts: Annotated[int, typer.Option(min=1)] = 5,
-    passes: Annotated[int, typer.Option(min=1, help="Interleaved passes; medians are reported.")] = 5,
-    out: Annotated[Path | None, typer.Option(help="Write the numbers to this JSON file.")] = None,
+    passes: Passes = 5,
+    out: Out = None,
 ) -> None:
     """Time of a Table 1 cell against a plain PyTorch loop of the same model on the same batches."""
     quiet()

@@ -42,7 +42,6 @@ def evaluate(
     seed: int = 0,
     records_path: str | Path | None = None,
     options: Mapping[str, Any] | None = None,
-    share_prefix: bool = True,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Record:
     """Evaluate ``model`` on ``task`` and return plain data.
@@ -53,7 +52,6 @@ def evaluate(
         seed: of the sampling; the choice of examples is the task's own affair (``options``).
         records_path: where to write one JSON line per example and sample. Every record has ``id`` and ``score``; those
             of a private task have neither ``prompt`` nor ``output``.
-        share_prefix: as :func:`generate_answers` takes it.
 
     Returns:
         Always ``task``, ``kind``, ``metric`` (``"accuracy"`` or ``"loss"``) and that value under its own name, ``n``,
@@ -79,7 +77,7 @@ def evaluate(
             "seed": seed,
             "batch_size": batch_size,
         }
-        records = answer_records(model, tokenizer, task, share_prefix=share_prefix, on_progress=on_progress, **settings)
+        records = answer_records(model, tokenizer, task, on_progress=on_progress, **settings)
         numbers = _answers(records, num_samples)
     else:
         settings = {"batch_size": batch_size}

@@ -176,8 +176,6 @@ def measure_leakage(
 ) -> tuple[Record, dict[str, list[Record]]]:
     """Answer ``task`` once in each of ``modes`` (name → control word) and measure.
 
-    Every prompt runs whole in one forward, so that a model may decide its mode from it.
-
     Args:
         generation: what ``generate_answers`` takes; ``max_new_tokens`` is the task's where it is not given.
 
@@ -186,7 +184,7 @@ def measure_leakage(
         where the modes are think and no_think and there are two examples, else None. The records of a private task
         have no text.
     """
-    generation = {"max_new_tokens": task.max_new_tokens, "share_prefix": False} | generation
+    generation = {"max_new_tokens": task.max_new_tokens} | generation
     reflective = reflective or ReflectiveWords()
     records = {
         mode: measure_answers(

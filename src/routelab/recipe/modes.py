@@ -42,9 +42,12 @@ MODE_ARMS: Mapping[str, ModeArm] = MappingProxyType(
 
 @dataclass(frozen=True, config=CHECKED)
 class HybridSpec:
-    """Where the hybrid corpus comes from: a generator (``mini-arithmetic``) or a file below ``ROUTELAB_DATA``, read in
-    the ``format`` of a reader of ``routelab.data.hybrid``, of which ``limit`` rows are kept; ``options`` go to the
-    generator, ``reader`` to the reader. With ``expected_rows``, ``--dry-run`` needs no file."""
+    """Where the hybrid corpus comes from.
+
+    ``source`` is a generator (``mini-arithmetic``), to which ``options`` go, or a file below ``ROUTELAB_DATA``, of which
+    ``limit`` rows are drawn with ``seed``. ``format`` names a reader of ``routelab.data.hybrid``, to which ``reader``
+    goes. With ``expected_rows``, ``--dry-run`` needs no file.
+    """
 
     source: str
     format: str = "mini-arithmetic"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import isqrt
 
 from routelab.data.knowledge import OBJECT, SUBJECT, Knowledge, KnowledgeTokenizer, Task, Template
 from routelab.theory.prefixes import NAME, Prefix
@@ -24,9 +23,8 @@ class Feature:
 class Codes:
     """Integers for a language.
 
-    ``word[w]``, 1 and up, is the weight of a word in the first head, and of :data:`NAME`. ``name[t]`` is the number
-    of a name in the second; its square is above ``largest_sum``. ``features`` are the bits of names that separate
-    tasks and directions.
+    ``word[w]``, 1 and up, is the weight of a word in the first head, and of :data:`NAME`. ``name[t]``, 1 and up, is the
+    number of a name in the second. ``features`` are the bits of names that separate tasks and directions.
     """
 
     knowledge: Knowledge
@@ -42,13 +40,12 @@ class Codes:
         ids = {symbol: number for number, symbol in enumerate(tokenizer.symbols)}
         firsts = (_symbol(template.words[0], ids) for task in knowledge.tasks for template in task.templates)
         words = dict.fromkeys([*firsts, *(ids[word] for word in sorted(knowledge.words)), NAME])
-        above = isqrt(1 + knowledge.max_length * len(words)) + 2
         return cls(
             knowledge,
             tokenizer,
             ids,
             {word: number for number, word in enumerate(words, start=1)},
-            {ids[name]: number for number, name in enumerate(sorted(knowledge.names), start=above)},
+            {ids[name]: number for number, name in enumerate(sorted(knowledge.names), start=1)},
             tuple(feature for index in range(len(knowledge.tasks)) for feature in _features(index, knowledge, ids)),
         )
 

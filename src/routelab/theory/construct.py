@@ -15,6 +15,7 @@ from routelab.data.knowledge import Knowledge, KnowledgeTokenizer
 from routelab.errors import ConfigError, closest
 from routelab.hosts.one_layer import OneLayerForCausalLM
 from routelab.theory.codes import Codes
+from routelab.theory.gates import Gates
 from routelab.theory.memorising import LEVELS, WORD, Memoriser
 from routelab.theory.neurons import Neuron
 from routelab.theory.prefixes import Prefix, prefixes_of
@@ -97,14 +98,14 @@ def _construct(knowledge: Knowledge, eps: float, router: str | None) -> Construc
         routed = [[] for _ in range(experts)]
         for group, expert in zip(classes, (states @ weights.T).argmax(1).tolist(), strict=True):
             routed[expert] += group
-    memoriser = Memoriser(stream, circuits=router is None)
+    memoriser = Memoriser(stream, Gates(stream), circuits=router is None)
     layout = tuple(tuple(memoriser.neurons(each)) for each in routed)
     model = _empty(stream, [max(1, len(each)) for each in layout])
     with torch.no_grad():
         stream.write(model)
         if model.model.router is not None:
             model.model.router.weight.copy_(torch.from_numpy(weights))
-        _write_experts(model, stream, layout)
+        _write_experts(model, memoriser, layout)
         _write_output(model, eps)
     return Construction(model, tokenizer, knowledge, eps, router, layout)
 
@@ -151,15 +152,16 @@ def _empty(stream: Stream, sizes: list[int]) -> OneLayerForCausalLM:
     return model
 
 
-def _write_experts(model: OneLayerForCausalLM, stream: Stream, layout: Sequence[Sequence[Neuron]]) -> None:
+def _write_experts(model: OneLayerForCausalLM, memoriser: Memoriser, layout: Sequence[Sequence[Neuron]]) -> None:
     """Neuron *i* reads its conditions and writes ``R^level (cos θ, sin θ)`` of its token."""
     vocabulary = model.config.vocab_size
     for index, neurons in enumerate(layout):
         expert = model.model.expert(index)
-        radius = _outvote(vocabulary, neurons)
+        gates = [memoriser.gate(each) for each in neurons]
+        radius = _outvote(vocabulary, neurons) * max((gate.highest for gate in gates if gate), default=1.0)
         up, bias, down = (each.numpy() for each in (expert.up.weight, expert.up.bias, expert.down.weight))
-        for at, neuron in enumerate(neurons):
-            row = neuron.row(stream)
+        for at, (neuron, gate) in enumerate(zip(neurons, gates, strict=True)):
+            row = neuron.row(memoriser.stream, gate)
             up[at, list(row.coefficients)] = list(row.coefficients.values())
             bias[at] = row.constant
             angle = 2 * math.pi * neuron.token / vocabulary

@@ -12,14 +12,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from routelab.theory.codes import Codes
+from routelab.theory.gates import Gate, Gates
 from routelab.theory.neurons import Bit, Neuron
 from routelab.theory.prefixes import NAME, Prefix
 from routelab.theory.stream import Stream
 
-#: Facts of one key may outvote each other this often before single prefixes are settled one by one.
-FACT_LEVELS = 3
-WORD, CONDITIONAL, SINGLE = FACT_LEVELS, FACT_LEVELS + 1, FACT_LEVELS + 2
+#: Facts of one key, and the words of one shape, may outvote each other this often; then prefixes are settled singly.
+FACT_LEVELS, WORD_LEVELS = 3, 4
+WORD, CONDITIONAL = FACT_LEVELS, FACT_LEVELS + 1
+SINGLE = CONDITIONAL + WORD_LEVELS
 LEVELS = SINGLE + 1
+#: A gate is at least 1 where it is open; this leaves room for rounding.
+_FULL = 0.999
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,7 @@ class Memoriser:
     """
 
     stream: Stream
+    gates: Gates
     circuits: bool
 
     @property
@@ -75,61 +80,70 @@ class Memoriser:
         if not self.circuits or all(set(plain.tasks) & set(prefix.tasks) for prefix in group):
             yield plain
             return
-        signed = [(prefix, self.codes.signature(prefix, self.stream.sees_value)) for prefix in group]
-        whole = self._boxed(plain, said, signed)
-        if whole is not None:
-            yield whole
-            return
-        for part in self._parts(said):
-            boxed = self._boxed(plain, part, signed)
-            yield from [boxed] if boxed is not None else [self._single(prefix, token) for prefix in part]
-
-    def _boxed(
-        self,
-        plain: Neuron,
-        part: Sequence[Prefix],
-        signed: Sequence[tuple[Prefix, int]],
-    ) -> Neuron | None:
-        """Restrict a neuron to names with the features that those of ``part`` share; None if it then says something
-        wrong on one of the prefixes of its shape."""
-        if not self.stream.reads_features:
-            return None
-        box = self._box(part)
-        matched = [prefix for prefix, signature in signed if box.holds(signature)]
-        if any(plain.token not in each.valid for each in matched):
-            return None
-        return replace(plain, tasks=_tasks(matched), bits=box.bits(self.codes, signed))
+        yield from self._say(plain, said, self._signed(group), {})
 
     def _conditional(self, shape: tuple[int, ...], rest: Sequence[Prefix], group: Sequence[Prefix]) -> Iterator[Neuron]:
         """Settle the ``rest`` of a shape, whose next word depends on the names, without unsettling the others."""
-        signed = [(prefix, self.codes.signature(prefix, self.stream.sees_value)) for prefix in group] if rest else []
+        signed = self._signed(group) if rest else []
+        left, level = list(rest), CONDITIONAL
         spoken: dict[tuple[int, ...], int] = {}
-        left = list(rest)
         while left:
             token = self._commonest(left)
             meant = [prefix for prefix in left if token in prefix.valid]
             left = [prefix for prefix in left if token not in prefix.valid]
-            for part in self._parts(meant):
-                box = self._box(part)
-                matched = [prefix for prefix, signature in signed if box.holds(signature)]
-                right = all(token in each.valid and spoken.get(each.tokens, token) == token for each in matched)
-                if self.stream.reads_features and right:
-                    spoken |= {prefix.tokens: token for prefix in matched}
-                    yield Neuron(token, CONDITIONAL, _tasks(matched), shape, bits=box.bits(self.codes, signed))
-                else:
-                    yield from (self._single(prefix, token) for prefix in part)
+            yield from self._say(Neuron(token, level, (), shape), meant, signed, spoken)
+            if level < SINGLE - 1:
+                level, spoken = level + 1, {}
 
-    def _parts(self, prefixes: Sequence[Prefix]) -> Iterator[list[Prefix]]:
-        """Split prefixes by their first task and what the names are in it, which is what features tell apart."""
+    def _say(
+        self,
+        neuron: Neuron,
+        meant: Sequence[Prefix],
+        signed: Sequence[tuple[Prefix, int]],
+        spoken: dict[tuple[int, ...], int],
+    ) -> Iterator[Neuron]:
+        """Restrict a neuron to prefixes of its shape, by one condition on their names if one does, else task by task;
+        a part that features do not tell from the others is said prefix by prefix."""
+        whole = self._boxed(neuron, meant, signed, spoken)
+        if whole is not None:
+            yield whole
+            return
+        for part in self._parts(meant, neuron.token):
+            boxed = self._boxed(neuron, part, signed, spoken)
+            yield from [boxed] if boxed is not None else [self._single(prefix, neuron.token) for prefix in part]
+
+    def _boxed(
+        self,
+        neuron: Neuron,
+        part: Sequence[Prefix],
+        signed: Sequence[tuple[Prefix, int]],
+        spoken: dict[tuple[int, ...], int],
+    ) -> Neuron | None:
+        """Restrict a neuron to names with the features that those of ``part`` share, and note where it speaks.
+
+        None if that would be wrong, or another word than was ``spoken``, on one of the prefixes of its shape.
+        """
+        if not self.stream.reads_features:
+            return None
+        box, token = self._box(part), neuron.token
+        matched = [prefix for prefix, signature in signed if box.holds(signature)]
+        if any(token not in each.valid or spoken.get(each.tokens, token) != token for each in matched):
+            return None
+        spoken |= {prefix.tokens: token for prefix in matched}
+        return replace(neuron, tasks=_tasks(matched), bits=box.bits(self.codes, signed))
+
+    def _signed(self, group: Iterable[Prefix]) -> list[tuple[Prefix, int]]:
+        return [(prefix, self.codes.signature(prefix, self.stream.sees_value)) for prefix in group]
+
+    def _parts(self, prefixes: Sequence[Prefix], token: int) -> Iterator[list[Prefix]]:
+        """Split prefixes by the first task that allows a token and by what their names are in it."""
         parts: dict[tuple[int, int], list[Prefix]] = defaultdict(list)
         for prefix in prefixes:
-            parts[prefix.tasks[0], self._sides(prefix)].append(prefix)
+            task = next(task for task, own in zip(prefix.tasks, prefix.own, strict=True) if token in own)
+            bits = self.codes.task_bits[task]
+            sides = self.codes.signature(prefix, self.stream.sees_value) & (bits | bits << len(self.codes.features))
+            parts[task, sides].append(prefix)
         yield from parts.values()
-
-    def _sides(self, prefix: Prefix) -> int:
-        """The features of the prefix's names that belong to its first task."""
-        own = self.codes.task_bits[prefix.tasks[0]]
-        return self.codes.signature(prefix, self.stream.sees_value) & (own | own << len(self.codes.features))
 
     def _box(self, prefixes: Sequence[Prefix]) -> _Box:
         ones = zeros = (1 << 2 * len(self.codes.features)) - 1
@@ -149,23 +163,21 @@ class Memoriser:
         """Settle prefixes of one key by its values: one neuron if one value does, else one per task and value."""
         shared = frozenset.intersection(*(self._values(prefix.valid) for prefix in prefixes))
         if shared:
-            fact = self._kept_off(Neuron(min(shared), 0, _tasks(prefixes), key=key), everywhere)
-            if fact is not None:
+            fact = Neuron(min(shared), 0, _tasks(prefixes), key=key)
+            if not self.circuits or all(set(fact.tasks) & set(each.tasks) for each in everywhere):
                 yield fact
                 return
-        facts = list(self._facts_by_task(key, prefixes, everywhere))
-        fires = [[at for at, fact in enumerate(facts) if _fires(fact, prefix)] for prefix in prefixes]
+        facts = list(self._facts_by_task(key, prefixes))
         for _ in range(FACT_LEVELS - 1):
-            for prefix, fired in zip(prefixes, fires, strict=True):
-                _raise(facts, fired, prefix)
-        for prefix, fired in zip(prefixes, fires, strict=True):
-            together = [facts[at] for at in fired]
-            alone = [[fact for fact in together if task in fact.tasks] for task, _ in self._owners(prefix)]
-            if not all(_settle(each, prefix) for each in (together, *alone)):
+            for prefix in prefixes:
+                self._raise(facts, prefix)
+        for prefix in prefixes:
+            alone = [[fact for fact in facts if task in fact.tasks] for task, _ in self._owners(prefix)]
+            if not all(self._settles(each, prefix) for each in (facts, *alone)):
                 yield self._single(prefix, min(self._values(prefix.valid)))
         yield from facts
 
-    def _facts_by_task(self, key: int, prefixes: Sequence[Prefix], everywhere: Sequence[Prefix]) -> Iterator[Neuron]:
+    def _facts_by_task(self, key: int, prefixes: Sequence[Prefix]) -> Iterator[Neuron]:
         by_task: dict[int, list[tuple[frozenset[int], Prefix]]] = defaultdict(list)
         for prefix in prefixes:
             for task, own in self._owners(prefix):
@@ -173,29 +185,41 @@ class Memoriser:
         for task, left in by_task.items():
             while left:
                 token = _most(values for values, _ in left)
-                said = [prefix for values, prefix in left if token in values]
+                places = tuple(sorted(prefix.shape for values, prefix in left if token in values))
                 left = [(values, prefix) for values, prefix in left if token not in values]
-                yield from self._gated(Neuron(token, 0, (task,), key=key), said, everywhere)
+                fact = Neuron(token, 0, (task,), key=key)
+                gated = self.gates.gate(task, key, places) is not None
+                yield from [replace(fact, places=places)] if gated else [replace(fact, shape=shape) for shape in places]
 
-    def _gated(self, fact: Neuron, said: Sequence[Prefix], everywhere: Sequence[Prefix]) -> Iterator[Neuron]:
-        """Restrict a fact to where it is meant: by words that its prefixes do not have, or by their shapes."""
-        shapes = list(dict.fromkeys(prefix.shape for prefix in said))
-        if self.stream.reads_words:
-            fact = replace(fact, absent=tuple(sorted(frozenset(self.codes.word).difference(*shapes))))
-        gated = self._kept_off(fact, everywhere)
-        yield from [gated] if gated is not None else [replace(fact, absent=(), shape=shape) for shape in shapes]
+    def gate(self, neuron: Neuron) -> Gate | None:
+        """Return the gate of a neuron's places."""
+        if neuron.key is None or not neuron.places:
+            return None
+        return self.gates.gate(neuron.tasks[0], neuron.key, neuron.places)
 
-    def _kept_off(self, fact: Neuron, everywhere: Sequence[Prefix]) -> Neuron | None:
-        """Return the fact, silent after a second name if it must be, if it then keeps off other tasks' prefixes."""
-        if not self._strays(fact, everywhere):
-            return fact
-        alone = replace(fact, alone=True)
-        return alone if self.stream.reads_words and not self._strays(alone, everywhere) else None
+    def _strength(self, fact: Neuron, prefix: Prefix) -> float:
+        """What a fact with places or a shape is on a prefix of its key."""
+        gate = self.gate(fact)
+        return float(fact.shape == prefix.shape) if gate is None else gate.values[prefix.shape]
 
-    def _strays(self, fact: Neuron, everywhere: Sequence[Prefix]) -> bool:
-        """Whether, in circuits, a fact would fire on a prefix of none of its tasks."""
-        strangers = (each for each in everywhere if not set(fact.tasks) & set(each.tasks))
-        return self.circuits and any(_fires(fact, each) for each in strangers)
+    def _settles(self, facts: Iterable[Neuron], prefix: Prefix) -> bool:
+        """Whether those of the highest level that fire all say one valid token, one of them fully."""
+        fired = [(fact, strength) for fact in facts if (strength := self._strength(fact, prefix)) > 0]
+        top = max((fact.level for fact, _ in fired), default=0)
+        said = {fact.token for fact, _ in fired if fact.level == top}
+        full = any(strength >= _FULL for fact, strength in fired if fact.level == top)
+        return len(said) == 1 and said <= prefix.valid and full
+
+    def _raise(self, facts: list[Neuron], prefix: Prefix) -> None:
+        """Lift the first fact that is right for a prefix above those that say something else there."""
+        strengths = [self._strength(fact, prefix) for fact in facts]
+        right = [at for at, fact in enumerate(facts) if strengths[at] >= _FULL and fact.token in prefix.valid]
+        if not right:
+            return
+        first = facts[right[0]]
+        fired = [fact for fact, strength in zip(facts, strengths, strict=True) if strength > 0]
+        above = max((fact.level + 1 for fact in fired if fact.token != first.token), default=0)
+        facts[right[0]] = replace(first, level=min(max(first.level, above), FACT_LEVELS - 1))
 
     def _owners(self, prefix: Prefix) -> list[tuple[int, frozenset[int]]]:
         """The tasks that must know a prefix, each with what may follow in it."""
@@ -239,29 +263,6 @@ class _Box:
         return tuple(found)
 
 
-def _fires(fact: Neuron, prefix: Prefix) -> bool:
-    """Whether a fact fires on a prefix of its key."""
-    names = (1,) if fact.alone else (1, 2)
-    return prefix.names in names and fact.shape in (None, prefix.shape) and not set(fact.absent) & set(prefix.shape)
-
-
-def _settle(fired: Sequence[Neuron], prefix: Prefix) -> bool:
-    """Whether those of the highest level all say one valid token."""
-    top = max((fact.level for fact in fired), default=0)
-    said = {fact.token for fact in fired if fact.level == top}
-    return len(said) == 1 and said <= prefix.valid
-
-
-def _raise(facts: list[Neuron], fired: Sequence[int], prefix: Prefix) -> None:
-    """Lift the first fact that is right for a prefix above those that say something else there."""
-    right = next((at for at in fired if facts[at].token in prefix.valid), None)
-    if right is None:
-        return
-    rivals = [facts[at].level for at in fired if facts[at].token != facts[right].token]
-    level = min(max([facts[right].level, *(rival + 1 for rival in rivals)]), FACT_LEVELS - 1)
-    facts[right] = replace(facts[right], level=level)
-
-
 def _without_value(prefixes: Iterable[Prefix]) -> list[Prefix]:
     """Make one of the prefixes with both names that differ in the second alone: what is valid after all of them."""
     found: dict[tuple[tuple[int, ...], int], Prefix] = {}
@@ -269,7 +270,8 @@ def _without_value(prefixes: Iterable[Prefix]) -> list[Prefix]:
         seen = found.get((prefix.shape, prefix.key))
         if seen is not None:
             tasks = tuple(sorted({*seen.tasks, *prefix.tasks}))
-            prefix = replace(prefix, valid=seen.valid & prefix.valid, tasks=tasks)
+            valid = seen.valid & prefix.valid
+            prefix = replace(prefix, valid=valid, tasks=tasks, own=(valid,) * len(tasks))
         found[prefix.shape, prefix.key] = prefix
     return list(found.values())
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from routelab.theory.codes import Codes
+from routelab.theory.gates import Gate
 from routelab.theory.stream import Row, Stream
 
 
@@ -23,8 +24,9 @@ class Neuron:
     """``relu(1 - 2 Σ penalties)``: 1 where every condition holds, 0 elsewhere.
 
     Conditions that are None or empty do not apply: the shape of the prefix, its key, its latest name, bits of these
-    names, words that the prefix must not have, and whether it must not have a second name. ``level`` says how far
-    its output goes: a neuron outvotes those of lower levels. ``tasks`` are those whose circuit it is part of.
+    names. With ``places``, shapes after which its task says a value, it is ``relu(gate - (highest + 1) Σ penalties)``
+    of their gate instead. ``level`` says how far its output goes: a neuron outvotes those of lower levels. ``tasks``
+    are those whose circuit it is part of.
     """
 
     token: int
@@ -34,11 +36,10 @@ class Neuron:
     key: int | None = None
     last: int | None = None
     bits: tuple[Bit, ...] = ()
-    absent: tuple[int, ...] = ()
-    alone: bool = False
+    places: tuple[tuple[int, ...], ...] = ()
 
-    def row(self, stream: Stream) -> Row:
-        """Return the weights and the bias before the ReLU."""
+    def row(self, stream: Stream, gate: Gate | None) -> Row:
+        """Return the weights and the bias before the ReLU; ``gate`` is that of the places."""
         penalties = Row({})
         if self.shape is not None:
             penalties += stream.not_shape(self.shape)
@@ -47,11 +48,9 @@ class Neuron:
                 penalties += stream.not_name(head, name)
         for bit in self.bits:
             penalties += stream.not_bit(bit.head, bit.feature, bit.wanted)
-        for word in self.absent:
-            penalties += stream.has_word(word)
-        if self.alone:
-            penalties += stream.has_second_name()
-        return Row({at: -2 * value for at, value in penalties.coefficients.items()}, 1 - 2 * penalties.constant)
+        if gate is not None:
+            return gate.row + penalties.scaled(-1 - gate.highest)
+        return Row({}, 1.0) + penalties.scaled(-2.0)
 
     def meaning(self, codes: Codes) -> str:
         """Say in words when it fires and what it says."""
@@ -63,10 +62,8 @@ class Neuron:
             feature = codes.features[bit.feature]
             task = codes.knowledge.tasks[feature.task].name
             parts.append(f"{bit.head} is {'' if bit.wanted else 'not '}a {feature.role} of {task}")
-        if self.absent:
-            parts.append("none of the words " + ", ".join(symbols[word] for word in self.absent if word > 0))
-        if self.alone:
-            parts.append("no second name")
+        if self.places:
+            parts.append("after " + " or ".join(repr(codes.text(shape)) for shape in self.places))
         return f"{' and '.join(parts)} -> {symbols[self.token]}"
 
     def plain(self) -> dict[str, Any]:
@@ -79,8 +76,7 @@ class Neuron:
             "key": self.key,
             "last": self.last,
             "bits": [[bit.head, bit.feature, bit.wanted] for bit in self.bits],
-            "absent": list(self.absent),
-            "alone": self.alone,
+            "places": [list(shape) for shape in self.places],
         }
 
     @classmethod
@@ -93,6 +89,5 @@ class Neuron:
             values["key"],
             values["last"],
             tuple(Bit(head, feature, wanted) for head, feature, wanted in values["bits"]),
-            tuple(values["absent"]),
-            bool(values["alone"]),
+            tuple(tuple(shape) for shape in values["places"]),
         )

@@ -36,6 +36,9 @@ class Row:
             total[coordinate] = total.get(coordinate, 0.0) + value
         return Row(total, self.constant + other.constant)
 
+    def scaled(self, factor: float) -> Row:
+        return Row({at: factor * value for at, value in self.coefficients.items()}, factor * self.constant)
+
 
 @dataclass(frozen=True)
 class Stream:
@@ -194,12 +197,3 @@ class Stream:
         """0 where the feature of the name that a head sees is as wanted, else 1."""
         at = self.outputs[f"{head}_bit_{feature}"]
         return Row({at: -1.0}, 1.0) if wanted else Row({at: 1.0})
-
-    def has_word(self, word: int) -> Row:
-        """``Z_max #{j: w_j = word} / Z``."""
-        return Row({self.outputs[f"count_{word}"]: float(self.codes.largest_sum)})
-
-    def has_second_name(self) -> Row:
-        """``Z_max (names - 1) / Z``: 0 for one name. For none it is negative, but by less than a name's own penalty."""
-        scale = float(self.codes.largest_sum)
-        return Row({self.outputs[f"count_{NAME}"]: scale, self.outputs["z"]: -scale})
