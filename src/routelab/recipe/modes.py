@@ -44,7 +44,7 @@ MODE_ARMS: Mapping[str, ModeArm] = MappingProxyType(
 class HybridSpec:
     """Where the hybrid corpus comes from.
 
-    ``source`` is a generator (``mini-arithmetic``), to which ``options`` go, or a file below ``ROUTELAB_DATA``, of which
+    ``source`` is a generator (``mini-arithmetic``) that takes ``options``, or a file below ``ROUTELAB_DATA``, of which
     ``limit`` rows are drawn with ``seed``. ``format`` names a reader of ``routelab.data.hybrid``, to which ``reader``
     goes. With ``expected_rows``, ``--dry-run`` needs no file.
     """
