@@ -269,3 +269,13 @@ def test_verify_checks_again_and_notices_a_changed_weight(paris: Path, tmp_path:
 def test_construct_names_what_is_wrong(words: list[str], message: str, tmp_path: Path) -> None:
     with pytest.raises(RoutelabError, match=message):
         call("construct", *[str(tmp_path / "out") if word == "OUT" else word for word in words])
+
+
+def test_a_wrong_cell_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    table = ["run", "demo/table1", "--out", str(tmp_path / "run"), "--cell"]
+    with pytest.raises(RoutelabError, match="no such cell"):
+        call(*table, "tasks=7")
+    with pytest.raises(RoutelabError, match="no cells"):
+        call("run", "mini/aar", "--out", str(tmp_path / "run"), "--cell", "tasks=7")
+    assert not (tmp_path / "run").exists()
+    assert "2 of 3" in call(*table, "loss=ce", "--cell", "loss=task_router", "--dry-run").stdout

@@ -6,12 +6,16 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from routelab.cli.common import console, quiet
 from routelab.errors import ConfigError
+
+if TYPE_CHECKING:
+    from routelab.recipe import AnyRecipe
+    from routelab.table1 import CellSpec
 
 #: Parts of the demo: the folder of each below the demo's, and its recipe.
 DEMO = (("aar", "mini/aar"), ("pathlock", "demo/pathlock"), ("table1", "demo/table1"))
@@ -41,7 +45,7 @@ def run(
 ) -> None:
     """Run a recipe: train every arm and seed, evaluate, compare, report."""
     if dry_run:
-        _dry_run(recipe, set_ or [])
+        _dry_run(recipe, set_ or [], cell or [])
     else:
         _run(recipe, set_ or [], out, resume=resume, cells=cell or [])
 
@@ -85,8 +89,7 @@ def _run(recipe: str, overrides: list[str], out: Path | None, *, resume: bool, c
     from routelab.rundir import RunDirectory
 
     loaded = load_recipe(recipe, overrides)
-    if cells and not isinstance(loaded, Table1Recipe):
-        raise ConfigError(f"{recipe} is no table, so it has no cells; leave --cell out")
+    only = _chosen(loaded, cells)
     directory = RunDirectory.open(out or Path("runs") / loaded.name, loaded, resume=resume)
     quiet()
     command, say = shlex.join(["routelab", *sys.argv[1:]]), console(stderr=True).log
@@ -95,10 +98,8 @@ def _run(recipe: str, overrides: list[str], out: Path | None, *, resume: bool, c
 
         page = run_modes(loaded, directory, command=command, say=say)
     elif isinstance(loaded, Table1Recipe):
-        from routelab.recipe.table1 import chosen_cells
         from routelab.table1.run import run_table1
 
-        only = chosen_cells(loaded, cells)
         page = run_table1(loaded, directory, command=command, only=only, console=console(stderr=True))
     else:
         from routelab.run import run_recipe
@@ -108,11 +109,24 @@ def _run(recipe: str, overrides: list[str], out: Path | None, *, resume: bool, c
     typer.echo(f"\n{directory.report}")
 
 
-def _dry_run(recipe: str, overrides: list[str]) -> None:
+def _chosen(recipe: AnyRecipe, cells: Sequence[str]) -> list[CellSpec]:
+    """Return the cells that ``--cell`` names, before anything is written; a recipe that is no table has none."""
+    from routelab.recipe import Table1Recipe
+    from routelab.recipe.table1 import chosen_cells
+
+    if isinstance(recipe, Table1Recipe):
+        return chosen_cells(recipe, cells)
+    if cells:
+        raise ConfigError(f"{recipe.name} is no table, so it has no cells; leave --cell out")
+    return []
+
+
+def _dry_run(recipe: str, overrides: list[str], cells: Sequence[str]) -> None:
     from routelab.recipe import ModesRecipe, Table1Recipe, load_recipe
     from routelab.report.terminal import print_pairs, print_table
 
     loaded = load_recipe(recipe, overrides)
+    only = _chosen(loaded, cells)
     quiet()
     if isinstance(loaded, ModesRecipe):
         from routelab.dryrun_modes import check_modes
