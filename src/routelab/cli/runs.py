@@ -135,11 +135,8 @@ def _dry_run(recipe: str, overrides: list[str], cells: Sequence[str]) -> None:
         return
     if isinstance(loaded, Table1Recipe):
         shape = f"tasks {list(loaded.tasks)}, experts {list(loaded.experts)}, losses {list(loaded.losses)}"
-        facts_ = [
-            ("cells", f"{len(loaded.cells)}: {shape}, seeds {list(loaded.seeds)}"),
-            ("workers", str(loaded.workers)),
-        ]
-        print_pairs(console(), f"dry run of {loaded.name}", facts_)
+        told = f"{len(only)} of {len(loaded.cells)}: {shape}, seeds {list(loaded.seeds)}"
+        print_pairs(console(), f"dry run of {loaded.name}", [("cells", told), ("workers", str(loaded.workers))])
         return
     from routelab.dryrun import arm_table, dry_run, facts
 
