@@ -123,5 +123,5 @@ def _separate(inputs: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     met: list[np.ndarray] = []
     options: Any = {"maxiter": _ROUNDS, "ftol": 0.0, "gtol": 0.0}
     start = np.zeros(inputs.shape[1])
-    solved = minimize(loss, start, jac=True, method="L-BFGS-B", callback=stop, options=options)  # type: ignore[call-overload]
+    solved = minimize(loss, start, jac=True, method="L-BFGS-B", callback=stop, options=options)
     return met[-1] if met else np.asarray(solved.x)

@@ -113,7 +113,7 @@ def _separate(weights: np.ndarray, inputs: np.ndarray, wanted: np.ndarray) -> np
     except StopIteration:
         return weights
     options: Any = {"maxiter": ROUNDS, "ftol": 0.0, "gtol": 0.0}
-    minimize(loss, weights.ravel(), jac=True, method="L-BFGS-B", callback=stop, options=options)  # type: ignore[call-overload]
+    minimize(loss, weights.ravel(), jac=True, method="L-BFGS-B", callback=stop, options=options)
     return best[0]
 
 
