@@ -96,6 +96,8 @@ def host_config(host: HostSpec) -> tuple[PreTrainedConfig, str]:
     """Return the configuration of a host, and where it was found; raises ``RecipeError`` where it is not at hand."""
     from transformers import AutoConfig
 
+    import routelab.hosts.recurrent  # noqa: F401 (makes its classes known to the Auto classes)
+
     name, trust = host.name, host.trust_remote_code
     if name in available():
         return AutoConfig.from_pretrained(mini_path(name)), "the shipped mini"

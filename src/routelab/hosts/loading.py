@@ -10,7 +10,8 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from routelab.errors import CheckpointError, HostError, closest
+import routelab.hosts.recurrent  # noqa: F401 (makes its classes known to the Auto classes)
+from routelab.errors import CheckpointError, HostError, RoutelabError, closest
 from routelab.hosts.minis import available, load_mini
 from routelab.hosts.smollm2 import load_smollm2
 
@@ -81,6 +82,8 @@ def _load_pretrained(
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
     except SafetensorError as error:
         raise CheckpointError(f"the weights of {name!r} are damaged or cut short: {error}") from error
+    except RoutelabError:
+        raise
     except (OSError, ValueError) as error:
         raise _explain(name, error) from error
     return model, tokenizer

@@ -37,5 +37,7 @@ def load_mini(name: str, *, dtype: torch.dtype | str | None = None) -> tuple[Pre
     path = mini_path(name)
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    import routelab.hosts.recurrent  # noqa: F401 (makes its classes known to the Auto classes)
+
     model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype or "auto", local_files_only=True)
     return model, AutoTokenizer.from_pretrained(path, local_files_only=True)
