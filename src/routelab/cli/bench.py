@@ -94,6 +94,39 @@ def table1(
     _show(result, table1_tables(result), out)
 
 
+@app.command()
+def working_set(
+    length: Annotated[list[int], typer.Option(min=1, help="Repeatable.")] = [512, 1024, 2048, 4096, 8192],  # noqa: B006
+    block_size: Annotated[list[int], typer.Option(min=1, help="Block sizes. Repeatable.")] = [16, 32, 64, 128],  # noqa: B006
+    heads: Annotated[int, typer.Option(min=1)] = 8,
+    head_dim: Annotated[int, typer.Option(min=1)] = 96,
+    density: Annotated[float, typer.Option(help="Of the random supports, in (0, 1].")] = 0.37,
+    backend: Annotated[str, typer.Option(help="auto, gather, flex, triton or reference.")] = "auto",
+    passes: Passes = 5,
+    dtype: Dtype = "float32",
+    device: Device = "cpu",
+    out: Out = None,
+) -> None:
+    """Discovery steps, late reuse and a whole trajectory of WISE's attention against SDPA."""
+    quiet()
+    from routelab.bench.working_set import bench_working_set, working_set_tables
+
+    with console(stderr=True).status("measuring") as status:
+        result = bench_working_set(
+            length,
+            block_sizes=block_size,
+            heads=heads,
+            head_dim=head_dim,
+            density=density,
+            backend=backend,
+            passes=passes,
+            dtype=dtype,
+            device=device,
+            progress=status.update,
+        )
+    _show(result, working_set_tables(result), out)
+
+
 def _show(result: dict[str, Any], tables: Iterable[tuple[str, list[str], list[list[str]]]], out: Path | None) -> None:
     from routelab.report.tables import Table
     from routelab.report.terminal import print_table

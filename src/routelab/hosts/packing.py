@@ -31,7 +31,7 @@ def _check(
     positions, mask = given.get("position_ids"), given.get("attention_mask")
     # The backbone makes a cache by itself where the call leaves use_cache to the configuration.
     use_cache = given.get("use_cache")
-    use_cache = backbone.config.use_cache if use_cache is None else use_cache
+    use_cache = getattr(backbone.config, "use_cache", False) if use_cache is None else use_cache
     cached = use_cache or given.get("cache", given.get("past_key_values")) is not None
     isolated = packing and mask is None and not cached
     # A mask that generate made in advance, 4-D or a dict by layer type, leaves nothing to check.
