@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from routelab.methods.routing_only.config import RoutingOnlyConfig
     from routelab.methods.saving import load, save
     from routelab.methods.taskrouting.config import TaskRoutingConfig
+    from routelab.methods.wise.config import WISEConfig
 
 __all__ = [
     "AARConfig",
     "PathLockConfig",
     "RoutingOnlyConfig",
     "TaskRoutingConfig",
+    "WISEConfig",
     "__version__",
     "attach",
     "attached",
@@ -40,6 +42,7 @@ _HOME = {
     "PathLockConfig": "routelab.methods.pathlock.config",
     "RoutingOnlyConfig": "routelab.methods.routing_only.config",
     "TaskRoutingConfig": "routelab.methods.taskrouting.config",
+    "WISEConfig": "routelab.methods.wise.config",
     "attach": "routelab.methods.attachment",
     "attached": "routelab.methods.attachment",
     "detach": "routelab.methods.attachment",

@@ -73,7 +73,7 @@ def attach(model: Model, config: Any, *, tokenizer: Any = None) -> Model:
         method.remove()
         raise
     summary = method.summary()
-    if not summary.modules or not summary.trainable_parameters:
+    if not summary.modules or (method.trains and not summary.trainable_parameters):
         method.remove()
         raise MatchError(f"{method.name!r} matched nothing in this {host.model_type!r} host")
     if state is None:

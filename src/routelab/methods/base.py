@@ -44,10 +44,12 @@ class Method(ABC):
         name: the key of the method in the registry, in recipes and in saved files.
         config: the frozen configuration it was attached with.
         reads_text: it decides on the text of whole prompts, so ``attach`` needs a tokenizer, which ``save`` keeps.
+        trains: it has parameters to train, so matching none of them is matching nothing.
     """
 
     name: ClassVar[str]
     reads_text: ClassVar[bool] = False
+    trains: ClassVar[bool] = True
 
     def __init__(self, host: Host, config: Any, tokenizer: PreTrainedTokenizerBase | None = None) -> None:
         self.host = host

@@ -26,6 +26,7 @@ METHODS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "routelab.methods.taskrouting.config:TaskRoutingConfig",
             "routelab.methods.taskrouting.method:TaskRouting",
         ),
+        "wise": ("routelab.methods.wise.config:WISEConfig", "routelab.methods.wise.method:WISE"),
     }
 )
 
@@ -45,6 +46,11 @@ def config_class(name: str) -> type:
         raise ConfigError(f"unknown method {name!r}{closest(name, METHODS)}")
     config: type = _load(METHODS[name][0])
     return config
+
+
+def untrained() -> list[str]:
+    """Return the names of the methods that work without training."""
+    return [name for name, (_, path) in METHODS.items() if not _load(path).trains]
 
 
 def method_class(config: object) -> type[Method]:
