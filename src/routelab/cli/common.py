@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from routelab.errors import ConfigError
+from routelab.errors import ConfigError, closest
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,6 +23,11 @@ Dtype = Annotated[
 Trust = Annotated[bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the checkpoint.")]
 Raw = Annotated[bool, typer.Option("--raw", help="Take the prompt as it is, without the chat template.")]
 Seed = Annotated[int, typer.Option(help="Seed of sampling.")]
+Method = Annotated[str | None, typer.Option(help="Attach a method that needs no training: wise.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="A setting of the method: block_size=16. Repeatable.")
+]
+NumSteps = Annotated[int | None, typer.Option(min=1, help="Recurrent steps; the host's own number by default.")]
 
 
 def load_model(host: str, routing: Path | None, dtype: Any, trust_remote_code: bool) -> Any:
@@ -36,6 +41,30 @@ def load_model(host: str, routing: Path | None, dtype: Any, trust_remote_code: b
     if routing is not None:
         routelab.load(routing, model)
     return model, tokenizer
+
+
+def method_config(name: str, settings: list[str]) -> Any:
+    """Return the configuration of an untrained method that the options describe.
+
+    Raises:
+        ConfigError: no such method or setting, or one that does nothing before it is trained.
+    """
+    import dataclasses
+
+    from routelab.methods.registry import config_class, untrained
+    from routelab.recipe import assignments
+
+    cls = config_class(name)
+    if name not in untrained():
+        raise ConfigError(
+            f"{name} must be trained first, then --routing puts it on; untrained: {', '.join(untrained())}"
+        )
+    values = assignments(settings, "--set")
+    known = [field.name for field in dataclasses.fields(cls)]
+    for key in values:
+        if key not in known:
+            raise ConfigError(f"--set: {name} has no setting {key!r}{closest(key, known)}")
+    return cls(**values)
 
 
 def progress(name: str) -> Callable[[int, int], None] | None:

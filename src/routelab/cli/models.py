@@ -9,7 +9,23 @@ from typing import Annotated, Any, Literal
 import typer
 
 from routelab.cli import construct
-from routelab.cli.common import Dtype, Host, Raw, Routing, Seed, Trust, console, load_model, progress, read_prompt
+from routelab.cli.common import (
+    Dtype,
+    Host,
+    Method,
+    NumSteps,
+    Raw,
+    Routing,
+    Seed,
+    Settings,
+    Trust,
+    console,
+    load_model,
+    method_config,
+    progress,
+    read_prompt,
+)
+from routelab.errors import ConfigError
 
 Mode = Annotated[
     Literal["think", "no_think"] | None, typer.Option(help="The mode of path-locked experts: appends its control word.")
@@ -28,26 +44,36 @@ def generate(
     trust_remote_code: Trust = False,
     raw: Raw = False,
     mode: Mode = None,
+    method: Method = None,
+    settings: Settings = None,
+    num_steps: NumSteps = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole records as JSON lines.")] = False,
 ) -> None:
-    """Answer one prompt, with the host alone or with saved routing on it."""
+    """Answer one prompt, with the host alone or with saved or untrained routing on it."""
     text = read_prompt(prompt)
     if construct.constructed(host):
         construct.complete(host, text, as_json=as_json)
         return
     model, tokenizer = load_model(host, routing, dtype, trust_remote_code)
+    import routelab
     from routelab.evaluate import generate_answers
+    from routelab.evaluate.gold_loss import calling_with
 
-    records = generate_answers(
-        model,
-        tokenizer,
-        [_prompt(model, text, mode, raw=raw)],
-        max_new_tokens=max_new_tokens,
-        batch_size=1,
-        num_samples=num_samples,
-        temperature=temperature,
-        seed=seed,
-    )
+    if method is not None:
+        routelab.attach(model, method_config(method, settings or []))
+    elif settings:
+        raise ConfigError("--set changes a setting of --method, and there is none")
+    with calling_with(model, **({} if num_steps is None else {"num_steps": num_steps})):
+        records = generate_answers(
+            model,
+            tokenizer,
+            [_prompt(model, text, mode, raw=raw)],
+            max_new_tokens=max_new_tokens,
+            batch_size=1,
+            num_samples=num_samples,
+            temperature=temperature,
+            seed=seed,
+        )
     for record in records:
         typer.echo(json.dumps(record, ensure_ascii=False) if as_json else record["output"])
 
@@ -58,11 +84,14 @@ def trace(
     routing: Routing = None,
     layer: Annotated[list[int] | None, typer.Option(help="Show this layer only. Repeatable.")] = None,
     raw: Raw = False,
+    settings: Settings = None,
+    num_steps: NumSteps = None,
     dtype: Dtype = None,
     trust_remote_code: Trust = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
-    """Show what routing does with a prompt: experts, weights, gates and sinks per token and layer, or the mode."""
+    """Show what routing does with a prompt: experts, gates and sinks per token and layer, the mode, or, in a recurrent
+    host, where it looks at every step (--num-steps, and --set for the working set)."""
     text = read_prompt(prompt)
     if construct.constructed(host):
         construct.explain(host, text, as_json=as_json)
@@ -80,6 +109,14 @@ def trace(
 
         decided = trace_mode(model, rendered)
         typer.echo(json.dumps(decided, ensure_ascii=False)) if as_json else print_mode(console(), decided)
+        return
+    if model.config.model_type == "huginn_raven":
+        from routelab.report.terminal import print_recurrence
+        from routelab.study.recurrence import trace_recurrence
+
+        config = method_config("wise", settings or [])
+        seen = trace_recurrence(model, tokenizer, rendered, config, num_steps=num_steps or 32).to_dict()
+        typer.echo(json.dumps(seen, ensure_ascii=False)) if as_json else print_recurrence(console(), seen)
         return
     found = traced(model, tokenizer, rendered).only(layer)
     if as_json:

@@ -6,19 +6,14 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from routelab.cli.common import console, quiet
-from routelab.errors import ConfigError
-
-if TYPE_CHECKING:
-    from routelab.recipe import AnyRecipe
-    from routelab.table1 import CellSpec
 
 #: Parts of the demo: the folder of each below the demo's, and its recipe.
-DEMO = (("aar", "mini/aar"), ("pathlock", "demo/pathlock"), ("table1", "demo/table1"))
+DEMO = (("aar", "mini/aar"), ("pathlock", "demo/pathlock"), ("table1", "demo/table1"), ("wise", "demo/wise"))
 
 
 def demo(
@@ -84,65 +79,27 @@ def _construct(folder: Path) -> None:
 
 
 def _run(recipe: str, overrides: list[str], out: Path | None, *, resume: bool, cells: Sequence[str] = ()) -> None:
-    from routelab.recipe import ModesRecipe, Table1Recipe, load_recipe
+    from routelab.cli.kinds import actions
+    from routelab.recipe import load_recipe
     from routelab.report.terminal import print_page
     from routelab.rundir import RunDirectory
 
     loaded = load_recipe(recipe, overrides)
-    only = _chosen(loaded, cells)
+    own = actions(loaded, cells)  # before anything is written: cells that do not exist are refused here
     directory = RunDirectory.open(out or Path("runs") / loaded.name, loaded, resume=resume)
     quiet()
-    command, say = shlex.join(["routelab", *sys.argv[1:]]), console(stderr=True).log
-    if isinstance(loaded, ModesRecipe):
-        from routelab.modes import run_modes
-
-        page = run_modes(loaded, directory, command=command, say=say)
-    elif isinstance(loaded, Table1Recipe):
-        from routelab.table1.run import run_table1
-
-        page = run_table1(loaded, directory, command=command, only=only, console=console(stderr=True))
-    else:
-        from routelab.run import run_recipe
-
-        page = run_recipe(loaded, directory, command=command, say=say)
+    page = own.run(directory, shlex.join(["routelab", *sys.argv[1:]]), console(stderr=True))
     print_page(console(), page)
     typer.echo(f"\n{directory.report}")
 
 
-def _chosen(recipe: AnyRecipe, cells: Sequence[str]) -> list[CellSpec]:
-    """Return the cells that ``--cell`` names, before anything is written; a recipe that is no table has none."""
-    from routelab.recipe import Table1Recipe
-    from routelab.recipe.table1 import chosen_cells
-
-    if isinstance(recipe, Table1Recipe):
-        return chosen_cells(recipe, cells)
-    if cells:
-        raise ConfigError(f"{recipe.name} is no table, so it has no cells; leave --cell out")
-    return []
-
-
 def _dry_run(recipe: str, overrides: list[str], cells: Sequence[str]) -> None:
-    from routelab.recipe import ModesRecipe, Table1Recipe, load_recipe
-    from routelab.report.terminal import print_pairs, print_table
+    from routelab.cli.kinds import actions
+    from routelab.recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides)
-    only = _chosen(loaded, cells)
     quiet()
-    if isinstance(loaded, ModesRecipe):
-        from routelab.dryrun_modes import check_modes
-
-        print_pairs(console(), f"dry run of {loaded.name}", check_modes(loaded))
-        return
-    if isinstance(loaded, Table1Recipe):
-        shape = f"tasks {list(loaded.tasks)}, experts {list(loaded.experts)}, losses {list(loaded.losses)}"
-        told = f"{len(only)} of {len(loaded.cells)}: {shape}, seeds {list(loaded.seeds)}"
-        print_pairs(console(), f"dry run of {loaded.name}", [("cells", told), ("workers", str(loaded.workers))])
-        return
-    from routelab.dryrun import arm_table, dry_run, facts
-
-    check = dry_run(loaded)
-    print_pairs(console(), f"dry run of {loaded.name}", facts(check))
-    print_table(console(), arm_table(check))
+    actions(loaded, cells).check(console())
 
 
 def _free(path: Path) -> Path:

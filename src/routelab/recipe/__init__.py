@@ -30,6 +30,7 @@ from routelab.recipe.shipped import host_config_path, recipe_path, shipped_recip
 from routelab.recipe.specs import DataSpec, HostSpec, MethodSpec, TaskSpec
 from routelab.recipe.table1 import Table1Recipe, parse_table1
 from routelab.recipe.training import Recipe, parse_training
+from routelab.recipe.working_sets import WorkingSetsRecipe, parse_working_sets
 from routelab.recipe.writing import first_difference, recipe_values, recipe_yaml
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "Recipe",
     "Table1Recipe",
     "TaskSpec",
+    "WorkingSetsRecipe",
     "assignments",
     "first_difference",
     "host_config_path",
@@ -54,10 +56,10 @@ __all__ = [
 ]
 
 
-AnyRecipe = Recipe | ModesRecipe | Table1Recipe
+AnyRecipe = Recipe | ModesRecipe | Table1Recipe | WorkingSetsRecipe
 
 PARSERS: Mapping[str, Callable[[Mapping[str, Any], str], AnyRecipe]] = MappingProxyType(
-    {"training": parse_training, "modes": parse_modes, "table1": parse_table1}
+    {"training": parse_training, "modes": parse_modes, "table1": parse_table1, "working-sets": parse_working_sets}
 )
 
 

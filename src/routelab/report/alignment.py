@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from routelab.report.figures import Panel, canvas
+from routelab.report.numbers import spread
 from routelab.report.tables import Table
 from routelab.report.theme import ARMS, INK, MUTED, RULE
 
@@ -57,13 +58,13 @@ def alignment_table(results: Results) -> Table:
         rows.append(
             [
                 name,
-                _spread([each["nmi"] for each in found], 3),
-                _spread([each["purity"] for each in found], 3),
-                _spread([fmean(each["entropy"]) for each in found], 3),
-                _spread([100 * max(max(layer["load"]) for layer in each["layers"]) for each in found], 1, "%"),
-                _spread([each["dead"] for each in found], 1),
-                _spread([100 * value for value in active], 1, "%"),
-                _spread([fmean(each["gradient"].values()) for each in found], 4),
+                spread([each["nmi"] for each in found], 3),
+                spread([each["purity"] for each in found], 3),
+                spread([fmean(each["entropy"]) for each in found], 3),
+                spread([100 * max(max(layer["load"]) for layer in each["layers"]) for each in found], 1, "%"),
+                spread([each["dead"] for each in found], 1),
+                spread([100 * value for value in active], 1, "%"),
+                spread([fmean(each["gradient"].values()) for each in found], 4),
             ]
         )
     columns = [
@@ -148,8 +149,3 @@ def _outline(axes: Axes, row: int, group: Sequence[int], layers: int, experts: i
         width = next(n for n in range(1, experts + 1) if expert + n not in group)
         for layer in range(layers):
             axes.add_patch(Rectangle((layer * experts + expert, row), width, 1, fill=False, edgecolor=INK, lw=0.7))
-
-
-def _spread(values: Sequence[float], digits: int, unit: str = "") -> str:
-    text = f"{fmean(values):.{digits}f}{unit}"
-    return text if len(values) < 2 else f"{text} ± {stdev(values):.{digits}f}"

@@ -12,6 +12,7 @@ from routelab.report.page import Page
 from routelab.report.table1 import table1_page
 from routelab.report.theme import VARIABLES
 from routelab.report.training import training_page
+from routelab.report.working_sets import working_sets_page
 
 
 def write_report(path: Path, figures: Path, page: Page) -> list[Path]:
@@ -43,6 +44,8 @@ def report_run(folder: Path) -> tuple[Page, list[Path]]:
             page = table1_page(results, manifest)
         case "modes":
             page = modes_page(results, manifest)
+        case "working-sets":
+            page = working_sets_page(results, manifest)
         case _:
             page = training_page(results, metrics, manifest)
     return page, write_report(folder / "report.html", folder / "figures", page)

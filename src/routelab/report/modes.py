@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import mean, stdev
+from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from routelab.report.figures import Panel, canvas, row_labels
+from routelab.report.numbers import interval, spread
 from routelab.report.page import Page, Verdict, facts, started
 from routelab.report.tables import Table
 from routelab.report.theme import ARMS, INK, MUTED, RULE, VARIABLES, arm_colours
@@ -81,8 +82,8 @@ def comparison_table(results: Results) -> Table:
     """Every arm minus the control in each mode, on the same examples, with 95 % intervals."""
     rows = []
     for each in results["comparisons"]:
-        cells = [_interval(each["measures"][name], scale, digits) for _, name, scale, digits in COLUMNS]
-        rows.append([each["arm"], each["mode"], *cells, _interval(each["measures"]["tokens"], 1.0, 1)])
+        cells = [interval(each["measures"][name], scale, digits) for _, name, scale, digits in COLUMNS]
+        rows.append([each["arm"], each["mode"], *cells, interval(each["measures"]["tokens"], 1.0, 1)])
     covers = results["comparisons"][0]["measures"]["accuracy"]["covers"]
     return Table(
         f"difference from {results['control']}",
@@ -225,23 +226,13 @@ def _verdict(results: Results, colours: Mapping[str, str]) -> Verdict | None:
 
 
 def _row(seeds: Sequence[Mapping[str, Any]]) -> list[str]:
-    cells = [_spread([scale * seed[name] for seed in seeds], digits) for _, name, scale, digits in COLUMNS]
-    cells += [_spread([seed["tokens"][name] for seed in seeds], 0) for name in ("mean", "median", "p99")]
-    return cells + [_spread([float(seed[name]) for seed in seeds], 0) for name in ("truncated", "empty")]
+    cells = [spread([scale * seed[name] for seed in seeds], digits) for _, name, scale, digits in COLUMNS]
+    cells += [spread([seed["tokens"][name] for seed in seeds], 0) for name in ("mean", "median", "p99")]
+    return cells + [spread([float(seed[name]) for seed in seeds], 0) for name in ("truncated", "empty")]
 
 
 def _value(seed: Mapping[str, Any], measure: str) -> float:
     return float(seed["tokens"]["mean"] if measure == "tokens" else seed[measure])
-
-
-def _spread(values: Sequence[float], digits: int) -> str:
-    spread = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{mean(values):.{digits}f}{spread}"
-
-
-def _interval(found: Mapping[str, Any], scale: float, digits: int) -> str:
-    mid, low, high = (scale * found[key] for key in ("mean", "low", "high"))
-    return f"{mid:+.{digits}f} ({low:+.{digits}f} to {high:+.{digits}f})".replace("-", "−")
 
 
 def _number(value: float | None) -> str:

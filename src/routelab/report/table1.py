@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import mean, stdev
+from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from routelab.report.figures import Panel
+from routelab.report.numbers import spread
 from routelab.report.page import Page, facts, started
 from routelab.report.tables import Table
 from routelab.report.theme import ARMS, CONTROL, INK, MUTED, RULE
@@ -64,7 +65,7 @@ def accuracy_table(cells: Sequence[Cell]) -> Table:
         row = [str(tasks), str(experts)]
         for loss in losses:
             values = _values(cells, "accuracy", tasks=tasks, experts=experts, loss=loss)
-            row.append(_spread([100 * value for value in values], 1))
+            row.append(spread([100 * value for value in values], 1))
         rows.append(row)
     note = "Exact match of completions, mean ± standard deviation over seeds. With one expert the three losses are one."
     return Table("accuracy (%)", ["tasks", "experts", *(LOSSES[loss] for loss in losses)], rows, note)
@@ -79,8 +80,8 @@ def alignment_table(cells: Sequence[Cell]) -> Table:
             rows.append(
                 [
                     LOSSES[loss],
-                    _spread([cell["nmi"] for cell in own], 3),
-                    _spread([cell["purity"] for cell in own], 3),
+                    spread([cell["nmi"] for cell in own], 3),
+                    spread([cell["purity"] for cell in own], 3),
                     f"{mean(cell['dead_experts'] for cell in own):.2f}",
                     f"{mean(cell['seconds'] for cell in own):.0f}",
                 ]
@@ -183,13 +184,6 @@ def _paired(cells: Sequence[Cell], loss: str) -> list[tuple[Cell, Cell]]:
 
 def _values(cells: Iterable[Cell], what: str, **where: Any) -> list[float]:
     return [cell[what] for cell in cells if all(cell[key] == value for key, value in where.items())]
-
-
-def _spread(values: Sequence[float], digits: int) -> str:
-    if not values:
-        return "–"
-    spread = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{mean(values):.{digits}f}{spread}"
 
 
 def _quiet(axes: Axes) -> None:

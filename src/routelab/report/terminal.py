@@ -105,6 +105,32 @@ def print_trace(console: Console, traced: Mapping[str, Any]) -> None:
         console.print()
 
 
+def print_recurrence(console: Console, traced: Mapping[str, Any]) -> None:
+    """Print a recurrent host's steps: the working set, what still moves, and where the last token looks."""
+    drawn = _table(f"{traced['tokens']} tokens, blocks of {traced['block_size']}")
+    for name in ("step", "blocks kept", "same as before", "state moved"):
+        drawn.add_column(name, justify="right", no_wrap=True)
+    drawn.add_column("the last token looks at", overflow="fold")
+    for step in traced["steps"]:
+        looks = Text()
+        for position, token, weight in step["looks"]:
+            looks.append(f"{token.strip() or '⏎'}", style="bold").append(
+                f"@{position}\u00a0{weight:.2f}  ", style="dim"
+            )
+        drawn.add_row(
+            str(step["step"]),
+            f"{100 * step['density']:.0f}%",
+            _decimal(step["stability"]),
+            _decimal(step["change"]),
+            looks,
+            end_section=step["step"] == traced["discovery_steps"],
+        )
+    console.print(drawn)
+    console.print(
+        Text(f"The line is where WISE freezes the working set, after step {traced['discovery_steps']}.", style="dim")
+    )
+
+
 def print_mode(console: Console, traced: Mapping[str, Any]) -> None:
     """Print how a path-locked model decided on a prompt, step by step."""
     mode, header = traced["mode"], traced["header"]
@@ -132,6 +158,10 @@ def _experts(chosen: Iterable[tuple[int, float]]) -> Text:
     return text
 
 
+def _decimal(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
 def _bar(share: float | None) -> Text:
     if share is None:
         return Text("–")
@@ -148,4 +178,4 @@ def _table(title: str) -> RichTable:
     )
 
 
-__all__: Sequence[str] = ["print_mode", "print_page", "print_pairs", "print_table", "print_trace"]
+__all__: Sequence[str] = ["print_mode", "print_page", "print_pairs", "print_recurrence", "print_table", "print_trace"]

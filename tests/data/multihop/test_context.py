@@ -53,6 +53,13 @@ def test_the_seed_decides_and_repeats() -> None:
     assert build_contexts(questions(), 90, words, seed=1) != build_contexts(questions(), 90, words, seed=2)
 
 
+def test_the_first_questions_are_asked_with_passages_of_all() -> None:
+    few = build_contexts(questions(), 200, words, asked=2)
+    assert few == build_contexts(questions(), 200, words)[:2]
+    with pytest.raises(DataError, match="13 questions are asked and 12 are there"):
+        build_contexts(questions(), 200, words, asked=13)
+
+
 def test_what_cannot_be_built_is_named() -> None:
     with pytest.raises(DataError, match="evidence of question 0 has 17 tokens, more than 10"):
         build_contexts(questions(), 10, words)

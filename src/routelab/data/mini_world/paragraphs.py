@@ -81,7 +81,7 @@ def draw_story(rng: random.Random, sentences: int, hops: int) -> Story:
         raise DataError(f"a paragraph question has 1 or 2 hops, not {hops}")
     if not hops <= sentences <= MAX_SENTENCES:
         raise DataError(f"a {hops}-hop paragraph has {hops} to {MAX_SENTENCES} sentences, not {sentences}")
-    fresh = {"person": _people(rng), "place": _invented(rng, ""), "firm": _invented(rng, " Works")}
+    fresh = fresh_names(rng)
     chain = rng.choice(CHAINS)
     a, b, c = next(fresh["person"]), next(fresh[chain.bridge]), rng.choice(chain.ends)
     pair = [chain.first.format(a=a, b=b), chain.second.format(b=b, c=c)]
@@ -101,6 +101,11 @@ def draw_story(rng: random.Random, sentences: int, hops: int) -> Story:
     rng.shuffle(order)
     places = tuple(order.index(i) for i in range(hops))
     return Story(tuple(told[i] for i in order), question, answer, places, chain.name)
+
+
+def fresh_names(rng: random.Random) -> dict[str, Iterator[str]]:
+    """Endless names by kind (``person``, ``place``, ``firm``), none of them twice."""
+    return {"person": _people(rng), "place": _invented(rng, ""), "firm": _invented(rng, " Works")}
 
 
 def _people(rng: random.Random) -> Iterator[str]:

@@ -29,22 +29,32 @@ class BuiltContext:
 
 
 def build_contexts(
-    questions: Sequence[MultiHopQuestion], tokens: int, count: Callable[[str], int], *, seed: int = 0
+    questions: Sequence[MultiHopQuestion],
+    tokens: int,
+    count: Callable[[str], int],
+    *,
+    asked: int | None = None,
+    seed: int = 0,
 ) -> list[BuiltContext]:
-    """Return a context of at most ``tokens`` tokens for every question: its evidence, and whole passages around it.
+    """Return a context of at most ``tokens`` tokens for each question: its evidence, and whole passages around it.
 
     The evidence is always in. Then come the question's own other passages, then passages of the other questions, each
     title once, until the next one does not fit; nothing is cut, repeated or padded. Choice and order depend on
     ``seed`` and the question alone, so a longer context holds all of a shorter one, in the same order.
 
     Args:
+        questions: all questions that passages are taken from.
         count: how many tokens a text has.
+        asked: how many of the questions, from the first, get a context; all by default.
 
     Raises:
-        DataError: the evidence of a question is longer than ``tokens``, or all passages together are shorter.
+        DataError: there are fewer questions than are asked, the evidence of a question is longer than ``tokens``, or
+            all passages together are shorter.
     """
+    if asked is not None and asked > len(questions):
+        raise DataError(f"{asked} questions are asked and {len(questions)} are there")
     pool = [passage for question in questions for passage in question.passages]
-    return [_build(question, pool, tokens, count, seed) for question in questions]
+    return [_build(question, pool, tokens, count, seed) for question in questions[:asked]]
 
 
 def _build(

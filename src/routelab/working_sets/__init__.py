@@ -1,0 +1,1 @@
+"""Runs on working sets: a depth-recurrent host answers questions under WISE and its controls."""
