@@ -1,4 +1,7 @@
-"""The training stream of mini-moe. Step *s* trains on a pure function of the seed and *s*, so a run can resume."""
+"""The training stream of mini-moe and mini-dense.
+
+Step *s* trains on a pure function of the seed and *s*, so a run can resume.
+"""
 
 from __future__ import annotations
 
@@ -68,20 +71,22 @@ class Feed:
         facts = rng.sample(self.facts, kinds["facts"])
         return [(d, 1.0) for d in encode(rows, self.tokenizer)] + [(d, FACT_WEIGHT) for d in facts]
 
-    def batches(self, step: int) -> list[Batch]:
-        """The documents of ``step`` in parts: in each, the longest is at most 1.35 times the shortest."""
-        parts: list[list[tuple[Document, float]]] = []
-        for document in sorted(self.documents(step), key=lambda d: len(d[0][0])):
-            if not parts or len(document[0][0]) > 1.35 * len(parts[-1][0][0][0]):
-                parts.append([])
-            parts[-1].append(document)
-        return [self._pad(part) for part in parts]
 
-    def _pad(self, documents: list[tuple[Document, float]]) -> Batch:
-        shape = (len(documents), max(len(d[0][0]) for d in documents))
-        ids = torch.full(shape, self.tokenizer.pad_token_id)
-        labels = torch.full(shape, IGNORED)
-        for row, ((tokens, targets), _) in enumerate(documents):
-            ids[row, : len(tokens)] = torch.tensor(tokens)
-            labels[row, : len(targets)] = torch.tensor(targets)
-        return Batch(ids, labels, torch.tensor([weight for _, weight in documents]))
+def batches(documents: list[tuple[Document, float]], pad: int) -> list[Batch]:
+    """Weighted documents in parts: in each, the longest is at most 1.35 times the shortest."""
+    parts: list[list[tuple[Document, float]]] = []
+    for document in sorted(documents, key=lambda d: len(d[0][0])):
+        if not parts or len(document[0][0]) > 1.35 * len(parts[-1][0][0][0]):
+            parts.append([])
+        parts[-1].append(document)
+    return [_padded(part, pad) for part in parts]
+
+
+def _padded(documents: list[tuple[Document, float]], pad: int) -> Batch:
+    shape = (len(documents), max(len(d[0][0]) for d in documents))
+    ids = torch.full(shape, pad)
+    labels = torch.full(shape, IGNORED)
+    for row, ((tokens, targets), _) in enumerate(documents):
+        ids[row, : len(tokens)] = torch.tensor(tokens)
+        labels[row, : len(targets)] = torch.tensor(targets)
+    return Batch(ids, labels, torch.tensor([weight for _, weight in documents]))

@@ -65,7 +65,7 @@ def recalled(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: l
 
 
 def measure(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, split: str, n: int, steps: tuple[int, ...]
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, split: str, n: int, steps: tuple[int, ...] = (2, 4)
 ) -> dict[str, float]:
     """Accuracy by number of steps, fact recall in the wording of ``split``, and paragraphs by hops."""
     world = MiniWorld(seed=0)

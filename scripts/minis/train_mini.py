@@ -17,8 +17,7 @@ from typing import Any
 
 import torch
 from architectures import MINIS
-from feed import IGNORED, Batch, Feed
-from measure import measure
+from feed import IGNORED, Batch, batches
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedModel
 from transformers.models.olmoe.modeling_olmoe import load_balancing_loss_func
 
@@ -41,7 +40,7 @@ def losses(model: PreTrainedModel, batch: Batch) -> tuple[torch.Tensor, torch.Te
     """Weighted sum of the labelled tokens' losses (the head runs on these alone), and the load-balancing loss."""
     config = model.config
     routed = {"output_router_logits": True} if hasattr(config, "num_experts") else {}
-    out = model.model(input_ids=batch.input_ids, use_cache=False, **routed)
+    out = model.base_model(input_ids=batch.input_ids, use_cache=False, **routed)
     weights = weigh(batch)
     chosen = weights > 0
     logits = model.lm_head(out.last_hidden_state[:, :-1][chosen])
@@ -84,7 +83,7 @@ def train(args: argparse.Namespace) -> None:
     coefficient = getattr(model.config, "router_aux_loss_coef", 0.0)
     if coefficient:
         model.set_experts_implementation(args.experts)
-    feed = Feed(tokenizer, seed=args.seed, documents=args.documents)
+    feed = args.mini.feed(tokenizer, seed=args.seed, documents=args.documents)
     decayed = [p for p in model.parameters() if p.dim() > 1]
     plain = [p for p in model.parameters() if p.dim() <= 1]
     groups = [{"params": decayed, "weight_decay": 0.1}, {"params": plain, "weight_decay": 0.0}]
@@ -105,25 +104,28 @@ def train(args: argparse.Namespace) -> None:
         began = time.perf_counter()
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, args.lr, args.steps, args.decay)
-        batches = feed.batches(step)
-        total = sum(float(weigh(b).sum()) for b in batches)
+        if args.mini.before is not None:
+            args.mini.before(model, step)
+        torch.manual_seed(args.seed + step)  # a recurrent host draws its depth and its initial state
+        parts = batches(feed.documents(step), tokenizer.pad_token_id)
+        total = sum(float(weigh(b).sum()) for b in parts)
         loss = aux = 0.0
-        for batch in batches:
+        for batch in parts:
             text, balance = losses(model, batch)
-            share = balance * batch.input_ids.numel() / sum(b.input_ids.numel() for b in batches)
+            share = balance * batch.input_ids.numel() / sum(b.input_ids.numel() for b in parts)
             (text / total + coefficient * share).backward()
             loss, aux = loss + float(text.detach()) / total, aux + float(share.detach())
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         seconds += time.perf_counter() - began
-        seen += sum(int((b.input_ids != tokenizer.pad_token_id).sum()) for b in batches)
+        seen += sum(int((b.input_ids != tokenizer.pad_token_id).sum()) for b in parts)
         done = step + 1
         record: dict[str, Any] = {"step": done, "tokens": seen, "seconds": round(seconds, 1)}
         if done % 10 == 0:
             record |= {"loss": round(loss, 4), "aux": round(aux, 4), "norm": round(float(norm), 3)}
         if done % args.measure_every == 0 or done == args.steps:
-            record |= measure(model, tokenizer, split="validation", n=args.measure_n, steps=(2, 4))
+            record |= args.mini.measure(model, tokenizer, split="validation", n=args.measure_n)
             state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
             save_atomic(state | {"step": done, "seconds": seconds, "tokens": seen}, checkpoint)
         if len(record) > 3:
