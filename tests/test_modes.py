@@ -101,3 +101,39 @@ def test_a_run_goes_on_where_it_was_cut(finished: Path, recipe: ModesRecipe, tmp
 def test_bad_recipes_are_named(recipe: ModesRecipe, change: dict[str, object], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         parse_recipe({**recipe_values(recipe), **change}, "test")
+
+
+def test_variants_start_and_learn_from_something_else(tmp_path: Path) -> None:
+    small = [each for each in SMALL if not each.startswith(("crossed", "data.options"))]
+    recipe = load_recipe(
+        "mini/pathlock-ablations",
+        [
+            *small,
+            "arms=[path-lock, sft, after-sft, condensed]",
+            "variants={after-sft: {arm: path-lock, after: sft}, condensed: {arm: path-lock, data: {source: "
+            "mini-arithmetic, limit: 12, options: {steps: 1}, reader: {worked: true}, condense: true}}}",
+        ],
+    )
+    assert isinstance(recipe, ModesRecipe)
+    run_modes(recipe, RunDirectory.open(tmp_path / "run", recipe, resume=False), command="test")
+    results = read_json(tmp_path / "run" / "results.json")
+    assert set(results["arms"]) == {"path-lock", "sft", "after-sft", "condensed"}
+    assert set(results["corpus"]) == {"mini-arithmetic", "mini-arithmetic of condensed"}
+    saved = {arm: (tmp_path / f"run/routing/{arm}/seed-0/routing.safetensors").read_bytes() for arm in results["arms"]}
+    assert saved["after-sft"] != saved["path-lock"]
+    assert saved["condensed"] != saved["path-lock"]
+
+
+@pytest.mark.parametrize(
+    ("variants", "said"),
+    [
+        ("{easy: {arm: path-lock}, sft: {arm: path-lock}}", "is an arm of every recipe"),
+        ("{easy: {arm: path-lok}}", "unknown arm 'path-lok'; did you mean 'path-lock'"),
+        ("{easy: {arm: path-lock, after: nothing}}", "'nothing' is no dense arm that is trained before"),
+        ("{easy: {arm: path-lock, after: sft, host: {name: mini-dense}}}", "leave host out"),
+        ("{easy: {arm: path-lock}, hard: {arm: path-lock}}", "no arm is called 'hard'"),
+    ],
+)
+def test_bad_variants_are_named(variants: str, said: str) -> None:
+    with pytest.raises(RecipeError, match=said):
+        load_recipe("mini/pathlock", ["arms=[sft, easy]", "control=sft", f"variants={variants}"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from routelab.dryrun import host_config, human_bytes, meta_model
 from routelab.hosts.dense import locate_dense
 from routelab.modes import hybrid_corpus
-from routelab.recipe.modes import MODE_ARMS, ModesRecipe
+from routelab.recipe.modes import ModesRecipe
 
 
 def check_modes(recipe: ModesRecipe) -> list[tuple[str, str]]:
@@ -24,7 +24,9 @@ def check_modes(recipe: ModesRecipe) -> list[tuple[str, str]]:
     size = next(model.parameters()).element_size()
     # AdamW keeps two float32 moments, the gradient, and a float32 copy of what is trained in fewer bits.
     state = {count: count * (8 + 2 * size + (4 if size < 4 else 0)) for count in (dense, locked)}
-    trained = [arm for arm in recipe.arms if MODE_ARMS[arm].method != "average"]
+    for arm in recipe.arms:
+        host_config(recipe.host_of(arm))
+    trained = [arm for arm in recipe.arms if recipe.trains(arm).method != "average"]
     return [
         ("host", f"{recipe.host.name} ({config.model_type}, {dense:,} parameters), from {origin}"),
         ("path-lock", f"{locked:,} parameters, {locked / dense:.2f} × the host; {dense:,} active per token"),

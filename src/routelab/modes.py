@@ -10,7 +10,7 @@ import torch
 
 import routelab
 from routelab.corpus import GENERATORS, drawn, generated_rows
-from routelab.data.hybrid import HybridCorpus, build_hybrid, read_targets, two_phases
+from routelab.data.hybrid import HybridCorpus, bare_answer, build_hybrid, condense, read_targets, two_phases
 from routelab.data.sources import load_rows
 from routelab.evaluate.evaluation import write_records
 from routelab.evaluate.leakage import measure_leakage
@@ -21,7 +21,7 @@ from routelab.methods.full.config import FullConfig
 from routelab.methods.pathlock.config import MODES, PathLockConfig
 from routelab.methods.pathlock.export import path_lock
 from routelab.mode_results import collect_modes
-from routelab.recipe.modes import MODE_ARMS, HybridSpec, ModesRecipe
+from routelab.recipe.modes import HybridSpec, ModesRecipe
 from routelab.report.html import report_run
 from routelab.report.page import Page
 from routelab.run import host_hashes, load
@@ -41,18 +41,15 @@ def run_modes(recipe: ModesRecipe, run: RunDirectory, *, command: str, say: Say 
     manifest = Manifest(run, recipe, command)
     for name, digest in host_hashes(recipe.host).items():
         manifest.record("host", name, digest)
-    corpus = hybrid_corpus(recipe, load(recipe.host)[1])
-    write_json(run.path / "corpus.json", corpus.report)
-    rows = corpus.splits["train"]
-    manifest.record("data", recipe.data.source, {"rows": len(rows), "sha256": rows_hash(rows)})
-    _probe(recipe, run, rows, manifest, say)
+    rows = _corpora(recipe, run, manifest)
+    _probe(recipe, run, rows[recipe.control], manifest, say)
     _measure(recipe, run, BASE, None, manifest, say)
     for seed in recipe.seeds:  # seed by seed: a run that is cut short has whole comparisons
         for arm in sorted(recipe.arms, key=lambda each: each == "average"):
             if not run.trained(arm, seed).is_file():
                 say(f"training {arm}, seed {seed}")
                 with manifest.stage("train", arm=arm, seed=seed):
-                    write_json(run.trained(arm, seed), _train(recipe, run, arm, seed, rows))
+                    write_json(run.trained(arm, seed), _train(recipe, run, arm, seed, rows[arm]))
             _measure(recipe, run, arm, seed, manifest, say)
     write_json(run.results, collect_modes(recipe, run))
     manifest.close()
@@ -60,9 +57,32 @@ def run_modes(recipe: ModesRecipe, run: RunDirectory, *, command: str, say: Say 
     return page
 
 
-def hybrid_corpus(recipe: ModesRecipe, tokenizer: PreTrainedTokenizerBase | None) -> HybridCorpus:
-    """Build the corpus of a recipe, answers checked; lengths in tokens, or in characters without a tokenizer."""
-    targets = read_targets(_source_rows(recipe.data), recipe.data.format, **recipe.data.reader)
+def _corpora(recipe: ModesRecipe, run: RunDirectory, manifest: Manifest) -> dict[str, Rows]:
+    """Return the training rows of every arm; arms of the same source share them. Each source leaves its report."""
+    built: dict[str, Rows] = {}
+    reports: dict[str, Any] = {}
+    found = {}
+    for arm in recipe.arms:
+        spec = recipe.data_of(arm)
+        name = spec.source if spec == recipe.data else f"{spec.source} of {arm}"
+        if name not in built:
+            corpus = hybrid_corpus(recipe, load(recipe.host_of(arm))[1], spec)
+            built[name], reports[name] = corpus.splits["train"], corpus.report
+            manifest.record("data", name, {"rows": len(built[name]), "sha256": rows_hash(built[name])})
+        found[arm] = built[name]
+    write_json(run.path / "corpus.json", reports)
+    return found
+
+
+def hybrid_corpus(
+    recipe: ModesRecipe, tokenizer: PreTrainedTokenizerBase | None, spec: HybridSpec | None = None
+) -> HybridCorpus:
+    """Build the corpus of a recipe or of one of its sources, answers checked; lengths in tokens, or in characters
+    without a tokenizer."""
+    spec = recipe.data if spec is None else spec
+    targets = read_targets(_source_rows(spec), spec.format, **spec.reader)
+    if spec.condense:
+        targets = condense(targets, bare_answer)
     if tokenizer is None:
         return build_hybrid(targets, recipe.hybrid, check=target_is_right)
 
@@ -94,8 +114,8 @@ def _probe(recipe: ModesRecipe, run: RunDirectory, rows: Rows, manifest: Manifes
 
 
 def _train(recipe: ModesRecipe, run: RunDirectory, arm: str, seed: int, rows: Rows) -> dict[str, Any]:
-    spec = MODE_ARMS[arm]
-    model, tokenizer = load(recipe.host)
+    spec = recipe.trains(arm)
+    model, tokenizer = _start(recipe, run, arm, seed)
     if spec.method == "average":
         return _average(recipe, run, arm, seed, model)
     config = PathLockConfig() if spec.method == "pathlock" else FullConfig()
@@ -115,6 +135,19 @@ def _train(recipe: ModesRecipe, run: RunDirectory, arm: str, seed: int, rows: Ro
         "phases": [{k: v for k, v in dataclasses.asdict(each).items() if k != "history"} for each in results],
         "history": [{"phase": i, **line} for i, each in enumerate(results, start=1) for line in each.history],
     }
+
+
+def _start(
+    recipe: ModesRecipe, run: RunDirectory, arm: str, seed: int
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Return what an arm starts from: its host, or the weights that the arm before it has trained."""
+    model, tokenizer = load(recipe.host_of(arm))
+    before = recipe.variant(arm).after
+    if before is not None:
+        trained, _ = _start(recipe, run, before, seed)
+        routelab.load(run.routing(before, seed), trained)
+        model.load_state_dict(trained.state_dict())
+    return model, tokenizer
 
 
 def _budgets(config: TrainConfig, rows: Sequence[int]) -> list[TrainConfig]:
@@ -149,7 +182,7 @@ def _measure(recipe: ModesRecipe, run: RunDirectory, arm: str, seed: int | None,
     if (folder / "leakage.json").is_file():
         return
     say(f"measuring {'the host' if seed is None else f'{arm}, seed {seed}'} in both modes")
-    model, tokenizer = load(recipe.host)
+    model, tokenizer = load(recipe.host) if seed is None else _start(recipe, run, arm, seed)
     if seed is None:
         facts = {"family": model.config.model_type, "parameters": sum(p.numel() for p in model.parameters())}
         write_json(folder / "host.json", facts)
@@ -157,9 +190,9 @@ def _measure(recipe: ModesRecipe, run: RunDirectory, arm: str, seed: int | None,
         routelab.load(run.routing(arm, seed), model)
     with manifest.stage("measure", arm=arm, seed=seed):
         found = {"as told": _leakage(recipe, run, model, tokenizer, arm, seed, "")}
-        if recipe.crossed and MODE_ARMS.get(arm) == MODE_ARMS["path-lock"]:
+        if recipe.crossed and seed is not None and recipe.trains(arm).method == "pathlock":
             for mode, name in enumerate(MODES):
-                plain, _ = load(recipe.host)
+                plain, _ = load(recipe.host_of(arm))
                 plain.load_state_dict(path_lock(model).plain_state(mode))
                 found[f"{name} expert"] = _leakage(recipe, run, plain, tokenizer, arm, seed, f"{name}-expert-")
         write_json(folder / "leakage.json", found)

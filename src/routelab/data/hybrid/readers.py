@@ -89,11 +89,13 @@ def _gsm8k(row: Row, name: str, *, direct: str = "answer", domain: str = "math")
     yield Target(f"{name}/no_think", prompt, "no_think", short, gold=gold, domain=domain)
 
 
-def _mini_arithmetic(row: Row, name: str) -> Found:
-    """Word problems of the mini-world in the styles of ``data.mini_world.styles``."""
+def _mini_arithmetic(row: Row, name: str, *, worked: bool = False) -> Found:
+    """Word problems of the mini-world in the styles of ``data.mini_world.styles``; ``worked`` shows the equations in
+    direct answers too, without thinking about them."""
     prompt, gold, said = _ask(_text(row, "question")), _text(row, "gold"), answer_at_once(row)
+    direct = _text(row, "answer") if worked else said
     yield Target(f"{name}/think", prompt, "think", said, think_aloud(row), gold, domain="arithmetic")
-    yield Target(f"{name}/no_think", prompt, "no_think", said, gold=gold, domain="arithmetic")
+    yield Target(f"{name}/no_think", prompt, "no_think", direct, gold=gold, domain="arithmetic")
 
 
 def _messages(row: Row, name: str, *, gold: str = "", domain: str = "general") -> Found:
