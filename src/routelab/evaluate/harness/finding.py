@@ -1,0 +1,51 @@
+"""Tasks by name: our files beside the harness's own, and errors that name the nearest one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from lm_eval.tasks import TaskManager
+
+from routelab.errors import EvaluationError
+
+TASKS = Path(__file__).parent / "tasks"
+PREFIX = "routelab_"
+
+
+def task_manager(
+    wanted: Sequence[str] | None = None,
+    *,
+    include_path: str | Path | Sequence[str | Path] | None = None,
+    include_defaults: bool = True,
+    metadata: dict[str, Any] | None = None,
+) -> TaskManager:
+    """Return a manager that knows our task files, those below ``include_path``, and the harness's own.
+
+    Its own are some fifteen thousand files, read at every start; where each of the tasks ``wanted`` is one of ours or a
+    file, they are left out.
+    """
+    given = [include_path] if isinstance(include_path, str | Path) else list(include_path or ())
+    ours = wanted is not None and all(name.startswith(PREFIX) or name.endswith(".yaml") for name in wanted)
+    return TaskManager(include_path=[TASKS, *given], include_defaults=include_defaults and not ours, metadata=metadata)
+
+
+def unknown_tasks(missing: Iterable[str], manager: TaskManager) -> EvaluationError:
+    """Return the error for tasks that ``manager`` does not have, with the nearest that it has."""
+    told = []
+    for name in missing:
+        near = get_close_matches(name, manager.all_tasks, n=1, cutoff=0.5)
+        told.append(f"{name!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
+    shown = [name for name in local_names() if not name.startswith((f"{PREFIX}mmlu_", f"{PREFIX}bbh_"))]
+    return EvaluationError(
+        f"the harness has no task {', '.join(told)}; ours: {', '.join(shown)}, "
+        f"{PREFIX}mmlu_<subject or area>, {PREFIX}bbh_<task>"
+    )
+
+
+def local_names() -> list[str]:
+    """Return the names of our tasks and groups, sorted."""
+    manager = TaskManager(include_path=[TASKS], include_defaults=False)
+    return sorted({*manager.all_subtasks, *manager.all_groups})
