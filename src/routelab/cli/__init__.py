@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from routelab._version import __version__
-from routelab.cli import bench, construct, doctor, models, runs
+from routelab.cli import bench, construct, doctor, harness, models, runs
 from routelab.cli.common import console
 from routelab.errors import RoutelabError
 
@@ -26,6 +26,7 @@ for command in (
     models.generate,
     models.trace,
     models.evaluate,
+    harness.compare,
     models.chat,
     models.export,
     construct.construct,
@@ -34,6 +35,10 @@ for command in (
     doctor.doctor,
 ):
     app.command()(command)
+app.command(
+    "lm-eval",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False},
+)(harness.lm_eval)
 
 
 def main() -> None:

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
-from unittest.mock import patch
 
+import lm_eval.tasks
 from lm_eval._cli import HarnessCLI
 from lm_eval.utils import setup_logging
 
@@ -33,14 +33,15 @@ def run_command(arguments: Sequence[str]) -> None:
         RoutelabError: whatever our model or our tasks refuse.
     """
     setup_logging()
-    with patch.object(sys, "argv", ["lm-eval", *arguments]):
+    with _replaced(sys, "argv", ["lm-eval", *arguments]):
         cli = HarnessCLI()
         parsed = cli.parse_args()
     tasks = getattr(parsed, "tasks", None)
     wanted = tasks if isinstance(tasks, list) else None
     if parsed.command == "run":
         _complete(parsed)
-    with _our_tasks(wanted), _named_errors(wanted or ()):
+    # It has no other door for a second folder of tasks: its own option takes one, and a user may have given that.
+    with _replaced(lm_eval.tasks, "TaskManager", partial(task_manager, wanted)), _named_errors(wanted or ()):
         cli.execute(parsed)
 
 
@@ -53,10 +54,13 @@ def _complete(parsed: Namespace) -> None:
 
 
 @contextmanager
-def _our_tasks(wanted: Sequence[str] | None) -> Iterator[None]:
-    """Inside, the harness builds its task managers with our files; it has no other door for more than one folder."""
-    with patch("lm_eval.tasks.TaskManager", partial(task_manager, wanted)):
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
         yield
+    finally:
+        setattr(owner, name, before)
 
 
 @contextmanager

@@ -77,7 +77,9 @@ class LocalTask(ConfigurableTask):
 def _places(metadata: Mapping[str, Any]) -> dict[str, str]:
     given = metadata.get("data") or {}
     if not isinstance(given, Mapping):
-        raise EvaluationError(f"data maps names of sources to places, as in data={{'gsm8k': 'my/gsm8k'}}; got {given!r}")
+        raise EvaluationError(
+            f"data maps names of sources to places, as in data={{'gsm8k': 'my/gsm8k'}}; got {given!r}"
+        )
     for name in given:
         if name not in PLACES:
             raise EvaluationError(f"no task reads a source called {name!r}{closest(str(name), PLACES)}")

@@ -1,0 +1,217 @@
+"""What was measured, from the three forms in which results lie on disk: a run directory, the output of
+``routelab evaluate --out``, and that of the evaluation harness."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from routelab.errors import EvaluationError, closest
+
+#: The newest forms that can be read: of a run directory's ``results.json``, and of the harness's ``config.routelab``.
+RUN_SCHEMA = 1
+HARNESS_SCHEMA = 1
+_BASE = "base"
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One metric of one task: for every seed the score, and where there are answers the answer, by example id.
+
+    Attributes:
+        data: hash of the examples, where it is known.
+    """
+
+    seeds: tuple[int | None, ...]
+    scores: Sequence[Mapping[str, float]]
+    answers: Sequence[Mapping[str, str]]
+    higher_is_better: bool = True
+    data: str | None = None
+
+
+@dataclass(frozen=True)
+class ResultSet:
+    """Everything that one result holds: ``measured`` by task and metric, and the settings it was measured with."""
+
+    where: str
+    host: dict[str, Any]
+    settings: dict[str, Any]
+    measured: dict[tuple[str, str], Measured] = field(default_factory=dict)
+
+
+def read_results(place: str | Path) -> ResultSet:
+    """Read results with their records.
+
+    Args:
+        place: a run directory, for its headline arm, or ``RUN:ARM`` for another (``RUN:base`` is the host itself); the
+            directory of ``routelab evaluate --out``; a directory of the harness's results, of which the newest count,
+            or one ``results_<date>.json`` of them.
+
+    Raises:
+        EvaluationError: there is nothing of the three, an arm or the records are missing, a file is damaged, or it was
+            written by a newer version.
+    """
+    text = str(place)
+    folder, _, arm = text.rpartition(":")
+    if arm and not Path(text).exists() and (Path(folder) / "results.json").is_file():
+        return _from_run(Path(folder), arm)
+    path = Path(text)
+    if (path / "results.json").is_file():
+        return _from_run(path, None)
+    if (path / "summary.json").is_file():
+        return _from_evaluate(path)
+    files = [path] if path.is_file() else sorted(path.rglob("results_*.json"), key=lambda each: each.name)
+    if not files:
+        raise EvaluationError(
+            f"{place} holds no results: neither results.json of a run, nor summary.json of routelab evaluate, nor "
+            "results_<date>.json of the harness"
+        )
+    return _from_harness(files[-1])
+
+
+def _from_run(path: Path, arm: str | None) -> ResultSet:
+    results = _json(path / "results.json")
+    _require_readable(path, results.get("schema", 0), RUN_SCHEMA)
+    if results.get("kind") != "training":
+        raise EvaluationError(f"{path} holds a {results.get('kind')!r} run; a comparison takes 'training' runs")
+    arm = arm or results["headline"]["arm"]
+    if arm != _BASE and arm not in results["arms"]:
+        raise EvaluationError(f"{path} has no arm {arm!r}{closest(arm, [_BASE, *results['arms']])}")
+    seeds = [None] if arm == _BASE else list(results["seeds"])
+    found = ResultSet(f"{path}:{arm}", {k: results["host"][k] for k in ("name", "family")}, {"arm": arm})
+    for task in results["tasks"]:
+        folders = [path / "records" / arm / ("" if seed is None else f"seed-{seed}") for seed in seeds]
+        records = [_jsonl(folder / f"{task['task']}.jsonl") for folder in folders]
+        summary = _json(folders[0] / f"{task['task']}.json")
+        found.measured[task["task"], task["metric"]] = _measured(records, seeds, task["metric"], summary)
+        found.settings[f"task {task['task']} arguments"] = summary.get("arguments")
+    return found
+
+
+def _from_evaluate(path: Path) -> ResultSet:
+    summary = _json(path / "summary.json")
+    task, metric = str(summary["task"]), str(summary["metric"])
+    settings = {"routing": summary.get("routing"), f"task {task} arguments": summary.get("arguments")}
+    records = [_jsonl(path / "records.jsonl")]
+    found = ResultSet(str(path), {"name": summary["host"]}, settings)
+    found.measured[task, metric] = _measured(records, [None], metric, summary)
+    return found
+
+
+def _measured(
+    records: Sequence[Sequence[Record]], seeds: Sequence[int | None], metric: str, summary: Record
+) -> Measured:
+    answers = [_joined(each) for each in records]
+    return Measured(
+        seeds=tuple(seeds),
+        scores=[_scores(each) for each in records],
+        answers=answers if all(answers) else (),
+        higher_is_better=metric != "loss",
+        data=summary.get("data_sha256"),
+    )
+
+
+def _joined(records: Sequence[Record]) -> dict[str, str]:
+    """Return all samples' answers of every example, as one text."""
+    answers: dict[str, list[str]] = {}
+    for record in records:
+        said = record.get("answer", record.get("choice"))
+        if said is not None:
+            answers.setdefault(str(record["id"]), []).append(str(said))
+    return {name: " | ".join(each) for name, each in answers.items()}
+
+
+def _from_harness(path: Path) -> ResultSet:
+    results = _json(path)
+    config = results.get("config", {})
+    ours = config.get("routelab", {})
+    _require_readable(path, ours.get("schema", 0), HARNESS_SCHEMA)
+    name = ours.get("host") or (config.get("model_args") or {}).get("pretrained") or results.get("model_name")
+    host = {"name": name, **({"shape": ours["shape"]} if ours else {})}
+    settings = {key: ours.get(key) for key in ("routing", "methods", "call", "dtype", "max_length")}
+    settings |= {key: results.get(key) for key in ("system_instruction", "chat_template_sha", "fewshot_as_multiturn")}
+    settings |= {key: config.get(key) for key in ("limit", "gen_kwargs", "torch_seed", "fewshot_seed")}
+    found = ResultSet(str(path), host, settings)
+    date = path.stem.removeprefix("results_")
+    for task, about in results.get("configs", {}).items():
+        samples = _jsonl(path.with_name(f"samples_{task}_{date}.jsonl"))
+        higher = results.get("higher_is_better", {}).get(task, {})
+        source = json.dumps((about.get("metadata") or {}).get("source", {}).get("splits"), sort_keys=True)
+        settings[f"task {task} shots"] = results.get("n-shot", {}).get(task)
+        settings[f"task {task} generation"] = about.get("generation_kwargs")
+        for filtered in dict.fromkeys(str(sample["filter"]) for sample in samples):
+            kept = [sample for sample in samples if sample["filter"] == filtered]
+            for metric in kept[0]["metrics"]:
+                if _number(kept[0][metric]) is None:
+                    continue  # a part of a figure of the whole, such as a corpus's F1
+                label = metric if filtered == "none" else f"{metric} ({filtered})"
+                found.measured[task, label] = Measured(
+                    seeds=(None,),
+                    scores=[{_id(sample): _number(sample[metric]) or 0.0 for sample in kept}],
+                    answers=[{_id(sample): _answer(sample) for sample in kept}],
+                    higher_is_better=bool(higher.get(metric, True)),
+                    data=source,
+                )
+    return found
+
+
+def _id(sample: Record) -> str:
+    """Return the number of an example and the beginning of its hash, so that other data never pairs."""
+    return f"{sample['doc_id']} {str(sample['doc_hash'])[:8]}"
+
+
+def _number(value: Any) -> float | None:
+    """Return the score of one example, or the mean of several judgements of it; None for anything else."""
+    if isinstance(value, list) and value and all(isinstance(each, bool) for each in value):
+        return fmean(map(float, value))
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _answer(sample: Record) -> str:
+    """Return what was answered: the filtered text, or the number of the likeliest choice."""
+    found = sample["filtered_resps"]
+    if found and isinstance(found[0], list) and len(found) > 1:
+        likelihoods = [float(each[0]) for each in found]
+        return str(likelihoods.index(max(likelihoods)))
+    return found[0] if isinstance(found[0], str) else json.dumps(found[0], ensure_ascii=False)
+
+
+def _scores(records: Sequence[Record]) -> dict[str, float]:
+    values: dict[str, list[float]] = {}
+    for record in records:
+        values.setdefault(str(record["id"]), []).append(float(record["score"]))
+    return {name: fmean(each) for name, each in values.items()}
+
+
+def _require_readable(path: Path, schema: int, newest: int) -> None:
+    if schema > newest:
+        raise EvaluationError(
+            f"{path} was written by a newer version (schema {schema}; this one reads up to {newest}): upgrade routelab"
+        )
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise EvaluationError(f"{path} is missing or damaged: {error}") from error
+    if not isinstance(value, dict):
+        raise EvaluationError(f"{path} holds no results, but a {type(value).__name__}")
+    return value
+
+
+def _jsonl(path: Path) -> list[dict[str, Any]]:
+    try:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+    except FileNotFoundError as error:
+        raise EvaluationError(
+            f"there are no records {path}: a comparison needs each example (the harness: --log_samples)"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise EvaluationError(f"the records {path} are damaged: {error}") from error
