@@ -86,7 +86,7 @@ def mini_recurrent(tokenizer: PreTrainedTokenizerBase) -> RecurrentForCausalLM:
         n_layers_in_coda=1,
         vocab_size=len(tokenizer),
         padding_multiple=64,
-        block_size=4096,
+        block_size=16384,
         mean_recurrence=4,
         mean_backprop_depth=4,
         bos_token_id=None,

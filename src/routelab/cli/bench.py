@@ -102,19 +102,24 @@ def working_set(
     head_dim: Annotated[int, typer.Option(min=1)] = 96,
     density: Annotated[float, typer.Option(help="Of the random supports, in (0, 1].")] = 0.37,
     backend: Annotated[str, typer.Option(help="auto, gather, flex, triton or reference.")] = "auto",
+    host: Annotated[str | None, typer.Option(help="Take the supports that this recurrent host finds.")] = None,
+    block_length: Annotated[int, typer.Option(min=0, help="Tokens of a block of Huginn's width; 0: none.")] = 0,
+    memory_length: Annotated[int, typer.Option(min=0, help="Tokens of a forward of the host; 0: none.")] = 0,
     passes: Passes = 5,
     dtype: Dtype = "float32",
     device: Device = "cpu",
     out: Out = None,
 ) -> None:
-    """Discovery steps, late reuse and a whole trajectory of WISE's attention against SDPA."""
+    """Discovery steps, late reuse and a whole trajectory of WISE's attention against SDPA; a whole block; memory."""
     quiet()
     from routelab.bench.working_set import bench_working_set, working_set_tables
+    from routelab.bench.working_set_model import bench_block, bench_memory, block_table, host_supports, memory_table
 
     with console(stderr=True).status("measuring") as status:
         result = bench_working_set(
             length,
             block_sizes=block_size,
+            supports=None if host is None else host_supports(host, heads),
             heads=heads,
             head_dim=head_dim,
             density=density,
@@ -124,7 +129,16 @@ def working_set(
             device=device,
             progress=status.update,
         )
-    _show(result, working_set_tables(result), out)
+        tables = working_set_tables(result)
+        if block_length:
+            status.update("a block of Huginn's width")
+            result["block"] = bench_block(block_length, density=density, passes=passes)
+            tables.append(block_table(result["block"]))
+        if memory_length:
+            status.update("memory of a whole host")
+            result["memory"] = bench_memory(host or "mini-recurrent", memory_length)
+            tables.append(memory_table(result["memory"]))
+    _show(result, tables, out)
 
 
 def _show(result: dict[str, Any], tables: Iterable[tuple[str, list[str], list[list[str]]]], out: Path | None) -> None:
