@@ -146,7 +146,7 @@ class HopFeed:
         return self._join(pieces, {})
 
     def questions(self, rng: random.Random, chains: int, most: int) -> Document:
-        """A paragraph and a chat about it. Answers begin with a space, so that a name has the tokens of the paragraph."""
+        """A paragraph and a chat about it. Answers begin with a space: a name then has the tokens of the paragraph."""
         links = draw_links(rng, chains)
         sentences = [sentence for link in links for sentence in link.sentences]
         rng.shuffle(sentences)

@@ -77,7 +77,9 @@ def patched_routing(model: PreTrainedModel, logits: Mapping[int, Tensor]) -> Ite
     unknown = sorted(set(logits) - set(host.routers))
     if unknown:
         raise LayerError(f"layers {unknown} have no router to patch; layers that have one: {sorted(host.routers)}")
-    handles = [host.routers[layer].register_forward_hook(partial(_answer, host, given)) for layer, given in logits.items()]
+    handles = [
+        host.routers[layer].register_forward_hook(partial(_answer, host, given)) for layer, given in logits.items()
+    ]
     try:
         yield
     finally:

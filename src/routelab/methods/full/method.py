@@ -1,4 +1,4 @@
-"""Full fine-tuning of a dense host: the SFT-only control that Path-Lock is measured against (arXiv 2604.27201)."""
+"""Full fine-tuning of a dense or recurrent host: the SFT-only control of Path-Lock (arXiv 2604.27201), and healing."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from torch import nn
 
 from routelab.hosts.dense import locate_dense
 from routelab.hosts.locate import Host
+from routelab.hosts.recurrent import RecurrentForCausalLM
+from routelab.hosts.recurrent.parts import locate_recurrent
 from routelab.methods.base import Method, Summary
 from routelab.methods.checksums import changed_since, checksums
 
@@ -23,7 +25,7 @@ class Full(Method):
 
     @staticmethod
     def locate(model: PreTrainedModel) -> Host:
-        return locate_dense(model)
+        return locate_recurrent(model) if isinstance(model, RecurrentForCausalLM) else locate_dense(model)
 
     @property
     def claims(self) -> frozenset[str]:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from routelab.errors import BackendError, HostError, closest
-from routelab.hosts.locate import Family, Host, Layer, model_type_of
+from routelab.errors import BackendError, closest
+from routelab.hosts.locate import Host
 from routelab.hosts.recurrent.core import CoreAttention
 from routelab.hosts.recurrent.model import RecurrentForCausalLM
+from routelab.hosts.recurrent.parts import locate_recurrent
 from routelab.methods.base import Method, Summary
 from routelab.methods.wise.config import WISEConfig
 from routelab.methods.wise.engine import WorkingSetAttention
@@ -39,32 +40,7 @@ class WISE(Method):
 
     @staticmethod
     def locate(model: PreTrainedModel) -> Host:
-        """Return the core blocks of a depth-recurrent host.
-
-        Raises:
-            HostError: the model has no recurrent core.
-        """
-        model_type = model_type_of(model)
-        if not isinstance(model, RecurrentForCausalLM):
-            raise HostError(
-                f"{model_type!r} is no depth-recurrent host: WISE reuses attention between the steps of one core; "
-                f"known: {RecurrentForCausalLM.config_class.model_type} (Huginn, Recurrent-Llama), loaded with "
-                "routelab.load_host or RecurrentForCausalLM.from_pretrained"
-            )
-        core = model.transformer.core_block
-        return Host(
-            model=model,
-            backbone=model.transformer,
-            model_type=model_type,
-            family=Family(packing=False),
-            layers=tuple(
-                Layer(index, block, block.get_submodule("attn"), None, None) for index, block in enumerate(core)
-            ),
-            hidden_size=model.config.hidden_size,
-            num_experts=0,
-            top_k=0,
-            renormalises=False,
-        )
+        return locate_recurrent(model)
 
     @property
     def claims(self) -> frozenset[str]:
