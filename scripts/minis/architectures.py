@@ -99,8 +99,8 @@ def mini_recurrent(tokenizer: PreTrainedTokenizerBase) -> RecurrentForCausalLM:
 MINIS = {
     # No decay: it would solve nearly everything and leave router training nothing.
     "mini-moe": Mini(mini_moe, lr=3e-3, steps=2200, decay=0),
-    "mini-dense": Mini(mini_dense, lr=3e-3, steps=2200, decay=500),
+    "mini-dense": Mini(mini_dense, lr=3e-3, steps=1950, decay=450),
     "mini-recurrent": Mini(
-        mini_recurrent, lr=3e-3, steps=2400, decay=600, feed=HopFeed, before=set_depth, measure=measure_hops
+        mini_recurrent, lr=3e-3, steps=1950, decay=450, feed=HopFeed, before=set_depth, measure=measure_hops
     ),
 }

@@ -34,7 +34,7 @@ TOKENS = 128
 @dataclass(frozen=True)
 class Stage:
     """Until step ``until``: the mean depth, the shares of the kinds of document (recall, recitation, questions), how
-    many pairs or chains a document has, and how many questions at most."""
+    many pairs or chains a document has, how many questions at most, and which share of them has two hops."""
 
     until: int
     depth: int
@@ -42,14 +42,17 @@ class Stage:
     pairs: tuple[int, int]
     chains: tuple[int, int]
     questions: int
+    two_hops: float
 
 
 STAGES = (
-    Stage(150, 2, (1.0, 0.0, 0.0), (3, 12), (1, 1), 1),
-    Stage(300, 2, (0.5, 0.5, 0.0), (8, 24), (1, 6), 1),
-    Stage(700, 4, (0.1, 0.45, 0.45), (8, 48), (1, 6), 12),
-    Stage(1200, 4, (0.0, 0.3, 0.7), (8, 48), (2, 12), 18),
-    Stage(10**9, 4, (0.0, 0.2, 0.8), (8, 48), (2, 24), 24),
+    Stage(150, 2, (1.0, 0.0, 0.0), (3, 12), (1, 1), 1, 1 / 3),
+    Stage(300, 2, (0.5, 0.5, 0.0), (8, 24), (1, 6), 1, 1 / 3),
+    Stage(700, 4, (0.1, 0.45, 0.45), (8, 48), (1, 6), 12, 1 / 3),
+    Stage(1000, 4, (0.0, 0.3, 0.7), (8, 48), (2, 12), 18, 1 / 3),
+    Stage(1250, 6, (0.0, 0.1, 0.9), (8, 48), (2, 6), 12, 0.7),
+    Stage(1500, 6, (0.0, 0.1, 0.9), (8, 48), (2, 12), 18, 0.7),
+    Stage(10**9, 6, (0.0, 0.1, 0.9), (8, 48), (3, 24), 24, 0.6),
 )
 
 
@@ -124,7 +127,7 @@ class HopFeed:
             elif kind == "recitation":
                 documents.append(self.recitation(rng, count))
             else:
-                documents.append(self.questions(rng, count, stage.questions))
+                documents.append(self.questions(rng, count, stage.questions, stage.two_hops))
         return [(document, 1.0) for document in documents]
 
     def recall(self, rng: random.Random, pairs: int) -> Document:
@@ -145,7 +148,7 @@ class HopFeed:
             pieces += [(f" {start}", False), (f" {value}", True), (".", False)]
         return self._join(pieces, {})
 
-    def questions(self, rng: random.Random, chains: int, most: int) -> Document:
+    def questions(self, rng: random.Random, chains: int, most: int, two_hops: float) -> Document:
         """A paragraph and a chat about it. Answers begin with a space: a name then has the tokens of the paragraph."""
         links = draw_links(rng, chains)
         sentences = [sentence for link in links for sentence in link.sentences]
@@ -153,7 +156,12 @@ class HopFeed:
         context = " ".join(sentences)
         asked = [question for link in links for question in link.questions]
         asked = [one for one in asked if split_of(context + one[0] + one[1]) == "train"]
-        asked = rng.sample(asked, min(most, len(asked)))
+        both = [one for one in asked if one[0]]
+        single = [one for one in asked if not one[0]]
+        wanted = min(most, round(len(both) / two_hops))
+        both = rng.sample(both, min(len(both), round(wanted * two_hops)))
+        asked = both + rng.sample(single, min(len(single), wanted - len(both)))
+        rng.shuffle(asked)
         pieces: list[tuple[str, bool]] = [(f"<|im_start|>user\n{context}\n", False)]
         bridges: dict[int, str] = {}
         for turn, (clause, rest, bridge, answer) in enumerate(asked):
