@@ -61,14 +61,14 @@ def test_empty_groups_have_no_statistics() -> None:
 def test_interval_covers_the_true_change_as_often_as_it_says() -> None:
     rng = np.random.default_rng(0)
     covered = 0
-    for trial in range(60):
+    for trial in range(40):
         base = rng.gamma(4, 25, 80)
         control = answers([(round(value) + 1, False) for value in base])
         model = answers([(round(value * 0.8 * rng.lognormal(-0.02, 0.2)) + 1, False) for value in base])
-        found = compare_lengths([model], [control], resamples=200, seed=trial)
+        found = compare_lengths([model], [control], resamples=150, seed=trial)
         change = found["groups"]["both wrong"]["statistics"]["mean tokens"]
         covered += change["low"] <= -0.2 + 0.002 <= change["high"]
-    assert 50 <= covered
+    assert covered >= 33
 
 
 def test_runs_of_one_question_stay_together() -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from routelab._version import __version__
-from routelab.cli import bench, construct, doctor, harness, models, runs
+from routelab.cli import bench, construct, doctor, harness, models, runs, study, study_inside, study_sweeps
 from routelab.cli.common import console
 from routelab.errors import RoutelabError
 
@@ -20,6 +20,16 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(bench.app, name="bench")
+for name, each in (
+    ("depth", study_sweeps.depth),
+    ("window", study_sweeps.window),
+    ("convergence", study_inside.convergence),
+    ("working-set", study_inside.working_set),
+    ("margins", study_inside.margins),
+    ("interference", study_inside.interference),
+):
+    study.app.command(name)(each)
+app.add_typer(study.app, name="study")
 for command in (
     runs.demo,
     runs.run,

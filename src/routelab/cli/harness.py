@@ -52,7 +52,7 @@ def evaluate_harness(
     model_args: dict[str, Any],
     limit: int | None = None,
     generation: dict[str, Any] | None = None,
-    seed: int | None = None,
+    seed: int = 1234,
     out: Path | None = None,
     run_code: bool = False,
     as_json: bool = False,
@@ -72,7 +72,7 @@ def evaluate_harness(
         generation=generation,
         run_code=run_code,
         out=out,
-        **({} if seed is None else {"seed": seed}),
+        seed=seed,
     )
     if as_json:
         typer.echo(json.dumps(results, ensure_ascii=False))
@@ -83,28 +83,22 @@ def evaluate_harness(
 
 
 def _print(to: Console, found: dict[str, Any]) -> None:
-    from routelab.report.tables import Table
-    from routelab.report.terminal import print_pairs, print_table
+    from routelab.report.terminal import print_pairs
 
-    columns = ("task", "metric", "first", "second", "difference", "95% interval", "better", "changed")
-    rows = []
-    for each in found["tasks"]:
-        change = each["difference"]
-        changed = "-" if each["changed"] is None else f"{each['changed']} of {each['answers']}"
-        interval = f"[{change['low']:+.4f}, {change['high']:+.4f}]"
-        numbers = (f"{each['first']:.4f}", f"{each['second']:.4f}", f"{change['mean']:+.4f}", interval)
-        rows.append((each["task"], each["metric"], *numbers, each["verdict"], changed))
-    covers = {each["difference"]["covers"] for each in found["tasks"]}
-    print_table(
-        to,
-        Table(
-            title=f"{found['first']} − {found['second']} on {found['host']['name']}",
-            columns=columns,
-            rows=rows,
-            note=f"intervals cover {', '.join(sorted(covers))}",
-            text=frozenset({"task", "metric", "better"}),
-        ),
+    title = f"{found['first']} − {found['second']}, on {found['host']['name']}"
+    print_pairs(to, title, [(f"{each['task']} {each['metric']}", _said(each)) for each in found["tasks"]])
+    differing = [(each["setting"], f"{each['first']} / {each['second']}") for each in found["settings"]]
+    if differing:
+        print_pairs(to, "settings that differ", differing)
+
+
+def _said(task: dict[str, Any]) -> str:
+    """Return a comparison in a sentence: values, difference, its interval, what changed."""
+    change = task["difference"]
+    better = {"first": "the first is better", "second": "the second is better"}.get(task["verdict"], "undecided")
+    interval = f"[{change['low']:+.4f}, {change['high']:+.4f}] over {change['covers']}"
+    changed = "" if task["changed"] is None else f", {task['changed']} of {task['answers']} answers changed"
+    return (
+        f"{task['first']:.4f} − {task['second']:.4f} = {change['mean']:+.4f} {interval}: {better}; "
+        f"{task['gained']} examples gained, {task['lost']} lost{changed}"
     )
-    if found["settings"]:
-        pairs = [(each["setting"], f"{each['first']} / {each['second']}") for each in found["settings"]]
-        print_pairs(to, "settings that differ", pairs)

@@ -51,14 +51,14 @@ def compare_results(first: str, second: str, *, resamples: int = 9999, seed: int
 def _require_one_host(ours: ResultSet, theirs: ResultSet) -> None:
     """A difference between hosts is no effect of routing."""
     names = [Path(str(each.host["name"])).name for each in (ours, theirs)]
-    facts = [key for key in ours.host if key in theirs.host and key != "name"]
-    differing = [key for key in facts if ours.host[key] != theirs.host[key]]
-    if names[0] != names[1] or differing:
-        said = [", ".join([name, *(f"{key} {each.host[key]}" for key in differing)])
-                for name, each in zip(names, (ours, theirs), strict=True)]  # fmt: skip
-        raise EvaluationError(
-            f"{ours.where} is of the host {said[0]} and {theirs.where} of {said[1]}: a comparison needs one host"
-        )
+    differing = [key for key in ours.host.keys() & theirs.host.keys() - {"name"} if ours.host[key] != theirs.host[key]]
+    if names[0] == names[1] and not differing:
+        return
+    first, second = (
+        f"{each.where} is of the host {', '.join([name, *(f'{key} {each.host[key]}' for key in sorted(differing))])}"
+        for name, each in zip(names, (ours, theirs), strict=True)
+    )
+    raise EvaluationError(f"{first} and {second}: a comparison needs one host")
 
 
 def _compared(

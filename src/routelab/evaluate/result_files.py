@@ -138,7 +138,7 @@ def _from_harness(path: Path) -> ResultSet:
     settings |= {key: results.get(key) for key in ("system_instruction", "chat_template_sha", "fewshot_as_multiturn")}
     settings |= {key: config.get(key) for key in ("limit", "gen_kwargs", "torch_seed", "fewshot_seed")}
     found = ResultSet(str(path), host, settings)
-    date = path.stem.removeprefix("results_")
+    date = path.stem.rpartition("_")[2]
     for task, about in results.get("configs", {}).items():
         samples = _jsonl(path.with_name(f"samples_{task}_{date}.jsonl"))
         higher = results.get("higher_is_better", {}).get(task, {})

@@ -4,8 +4,8 @@ The paper plots "the normalised ACF, averaged over query tokens" and gives no fo
 
     r(k) = Σ_t (w_t - w̄)(w_{t+k} - w̄) / Σ_t (w_t - w̄)²,        t = 0 … M-1-k
 
-the usual sample autocorrelation, averaged over all tokens whose window is full (fewer than M tokens before a token would
-put zeros into it). Of *any* sequence it sums to ``Σ_{k≥1} r(k) = -1/2``, so it must fall below 0.1 well inside the
+the usual sample autocorrelation, averaged over all tokens whose window is full (fewer tokens before one would put zeros
+into it). Of *any* sequence it sums to ``Σ_{k≥1} r(k) = -1/2``, so it must fall below 0.1 well inside the
 window: a lag near M/2 or less says little by itself. The form without the mean, ``Σ_t w_t w_{t+k} / Σ_t w_t²``, has no
 such constraint and stands beside it.
 """
@@ -64,6 +64,8 @@ class _Sums:
     def add(self, window: Tensor) -> None:
         # Of a constant window nothing is left but rounding.
         varied = window[window.amax(-1) - window.amin(-1) > _CONSTANT]
+        if not len(varied):
+            return
         self.centred += autocorrelation(varied).sum(0).cpu()
         self.plain += autocorrelation(varied, centred=False).sum(0).cpu()
         self.tokens += len(varied)
@@ -120,7 +122,9 @@ def window_acf(
         raise LayerError(f"layers {unseen} have no softmax attention in this host, or do not exist")
     empty = sorted({size for (_, size), sums in collector.sums.items() if not sums.tokens})
     if empty:
-        raise EvaluationError(f"no full window of {empty[0]} weights in texts of at most {longest} tokens; give longer ones")
+        raise EvaluationError(
+            f"no full window of {empty[0]} weights in texts of at most {longest} tokens; give longer ones"
+        )
     return {
         "threshold": THRESHOLD,
         "texts": count,

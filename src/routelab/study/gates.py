@@ -100,11 +100,11 @@ def study_gates(model: PreTrainedModel, texts: Iterable[StudyText]) -> dict[str,
     Texts are run one at a time and only sums are kept.
 
     Returns:
-        ``layers``: per layer ``views`` (per view the ``mean`` gate, per expert ``experts`` (means) and ``sd`` over tokens,
-        ``histogram``: the share of all gates in each of ``bins`` equal bins of [0, 1], ``outside``: the share beyond
-        them), ``moved``: the share of tokens whose top-k set differs from that of the standard logits ``W_r h`` of the
-        same router, and ``replaced``: the share of chosen experts that do; both with all views, and with each
-        view alone.
+        ``layers``: per layer ``views`` (per view the ``mean`` gate; ``experts`` and ``sd``, mean and deviation over
+        tokens for each expert; ``histogram``: the share of all gates in each of ``bins`` equal bins of [0, 1];
+        ``outside``: the share beyond them), ``moved``: the share of tokens whose top-k set differs from that of the
+        standard logits ``W_r h`` of the same router, and ``replaced``: the share of chosen experts that do; both with
+        all views, and with each view alone.
 
     Raises:
         HostError: no attention-aware routing is attached. EvaluationError: no text.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -27,6 +28,7 @@ OUTCOMES = MappingProxyType(
 ALL = "all"
 
 _SHOWN = 3
+_BATCH = 256  # resamples at once
 _Array = np.ndarray
 
 
@@ -39,16 +41,29 @@ class Answer:
     correct: bool
 
 
-#: Name → what is measured of the answers of a group: which length, and the statistic of it.
-STATISTICS: Mapping[str, tuple[str, Callable[[_Array], float]]] = MappingProxyType(
+def _mean(values: _Array, counts: _Array) -> _Array:
+    return np.asarray(counts @ values / counts.sum(1))
+
+
+def _quantile(values: _Array, counts: _Array, share: float) -> _Array:
+    """The quantile of values that occur ``counts [R, n]`` times, interpolated as numpy does."""
+    order = np.argsort(values, kind="stable")
+    upto = counts[:, order].cumsum(1)
+    place = share * (upto[:, -1] - 1)
+    low, high = (values[order][(upto > end[:, None]).argmax(1)] for end in (np.floor(place), np.ceil(place)))
+    return np.asarray(low + (place - np.floor(place)) * (high - low))
+
+
+#: Name → which length it is of, and the statistic of values ``[n]`` that occur ``counts [R, n]`` times: ``[R]``.
+STATISTICS: Mapping[str, tuple[str, Callable[[_Array, _Array], _Array]]] = MappingProxyType(
     {
-        "mean tokens": ("tokens", lambda x: float(x.mean())),
-        "median tokens": ("tokens", lambda x: float(np.median(x))),
-        "P99 tokens": ("tokens", lambda x: float(np.percentile(x, 99))),
-        "mean characters": ("characters", lambda x: float(x.mean())),
-        "median characters": ("characters", lambda x: float(np.median(x))),
-        "P99 characters": ("characters", lambda x: float(np.percentile(x, 99))),
-        "ramble rate": ("characters", lambda x: float((x > RAMBLE).mean())),
+        "mean tokens": ("tokens", _mean),
+        "median tokens": ("tokens", partial(_quantile, share=0.5)),
+        "P99 tokens": ("tokens", partial(_quantile, share=0.99)),
+        "mean characters": ("characters", _mean),
+        "median characters": ("characters", partial(_quantile, share=0.5)),
+        "P99 characters": ("characters", partial(_quantile, share=0.99)),
+        "ramble rate": ("characters", lambda values, counts: _mean(values > RAMBLE, counts)),
     }
 )
 
@@ -100,7 +115,9 @@ def compare_lengths(
         EvaluationError: no runs, different numbers of them, or runs of other answers.
     """
     if len(model) != len(control) or not model:
-        raise EvaluationError(f"answers pair run by run; got {len(model)} runs of the model, {len(control)} of the control")
+        raise EvaluationError(
+            f"answers pair run by run; got {len(model)} runs of the model, {len(control)} of the control"
+        )
     pairs: list[tuple[str, Answer, Answer]] = []
     for number, (ours, theirs) in enumerate(zip(model, control, strict=True), start=1):
         odd = sorted(ours.keys() ^ theirs.keys())
@@ -117,47 +134,35 @@ def compare_lengths(
 
 
 def _group(pairs: Sequence[tuple[str, Answer, Answer]], level: float, resamples: int, seed: int) -> dict[str, Any]:
-    members: dict[str, list[int]] = {}
-    for place, (name, _, _) in enumerate(pairs):
-        members.setdefault(name.rpartition("/")[0], []).append(place)
-    lengths = {
-        unit: np.array([[getattr(answer, unit) for answer in pair[1:]] for pair in pairs]).reshape(-1, 2)
-        for unit in ("tokens", "characters")
-    }
-    draws = _draws([np.array(places) for places in members.values()], resamples if len(members) > 1 else 0, seed)
-    statistics = {}
-    if pairs:
-        changes = _resampled(lengths, draws)
-        for name, (unit, statistic) in STATISTICS.items():
-            before, after = (statistic(column) for column in lengths[unit].T)
-            statistics[name] = {"control": before, "model": after, "change": _change(before, after)}
-            statistics[name] |= _interval(changes[name], level)
-    return {"n": len(pairs), "questions": len(members), "statistics": statistics}
+    questions = {name: place for place, name in enumerate(dict.fromkeys(_question(pair[0]) for pair in pairs))}
+    result: dict[str, Any] = {"n": len(pairs), "questions": len(questions), "statistics": {}}
+    if not pairs:
+        return result
+    of_pair = np.array([questions[_question(pair[0])] for pair in pairs])
+    once = np.ones((1, len(pairs)), dtype=np.int64)
+    for name, (unit, statistic) in STATISTICS.items():
+        columns = [np.array([getattr(pair[side], unit) for pair in pairs], dtype=np.float64) for side in (1, 2)]
+        before, after = (float(statistic(column, once)[0]) for column in columns)
+        changes: list[float] = []
+        for counts in _draws(of_pair, len(questions), resamples, seed):
+            old, new = (statistic(column, counts) for column in columns)
+            changes += (new[old > 0] / old[old > 0] - 1).tolist()
+        known = bool(changes) and before > 0
+        low, high = np.quantile(changes, [(1 - level) / 2, (1 + level) / 2]).tolist() if known else (None, None)
+        change = after / before - 1 if before else None
+        result["statistics"][name] = {"control": before, "model": after, "change": change, "low": low, "high": high}
+    return result
 
 
-def _draws(members: Sequence[_Array], resamples: int, seed: int) -> Iterable[_Array]:
-    """Yield the pairs of questions that were drawn with replacement."""
+def _draws(of_pair: _Array, questions: int, resamples: int, seed: int) -> Iterator[_Array]:
+    """Yield how often each pair occurs in some resamples of the questions, ``[R, pairs]``; nothing for one question."""
+    if questions < 2:
+        return
     rng = np.random.default_rng(seed)
-    for _ in range(resamples):
-        yield np.concatenate([members[place] for place in rng.integers(len(members), size=len(members))])
+    for start in range(0, resamples, _BATCH):
+        size = min(_BATCH, resamples - start)
+        yield rng.multinomial(questions, np.full(questions, 1 / questions), size=size)[:, of_pair]
 
 
-def _resampled(lengths: Mapping[str, _Array], draws: Iterable[_Array]) -> dict[str, list[float]]:
-    changes: dict[str, list[float]] = {name: [] for name in STATISTICS}
-    for drawn in draws:
-        for name, (unit, statistic) in STATISTICS.items():
-            change = _change(*(statistic(column) for column in lengths[unit][drawn].T))
-            if change is not None:
-                changes[name].append(change)
-    return changes
-
-
-def _change(before: float, after: float) -> float | None:
-    return after / before - 1 if before else None
-
-
-def _interval(changes: Sequence[float], level: float) -> dict[str, float | None]:
-    if not changes:
-        return {"low": None, "high": None}
-    low, high = np.quantile(changes, [(1 - level) / 2, (1 + level) / 2])
-    return {"low": float(low), "high": float(high)}
+def _question(name: str) -> str:
+    return name.rpartition("/")[0]

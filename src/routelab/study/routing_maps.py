@@ -157,7 +157,10 @@ def _pairs(together: np.ndarray, tokens: int) -> list[dict[str, Any]]:
     lifts = together[first, second] / tokens / expected[first, second]
     order = np.argsort(-lifts, kind="stable")[:PAIRS]
     return [
-        {"experts": [int(first[i]), int(second[i])], "share": float(together[first[i], second[i]] / tokens),
-         "lift": float(lifts[i])}
+        {
+            "experts": [int(first[i]), int(second[i])],
+            "share": float(together[first[i], second[i]] / tokens),
+            "lift": float(lifts[i]),
+        }
         for i in order
     ]

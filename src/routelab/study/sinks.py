@@ -36,7 +36,7 @@ def first_token_weight(query: Tensor, key: Tensor, mask: Tensor | None, scale: f
 
     Args:
         query: ``[1, H, q, d]``. key: ``[1, G, k, d]``, G a divisor of H.
-        mask: bool ``[1, 1, q, k]``, true where a query may attend; None: causal, the queries being the last of the keys.
+        mask: bool ``[1, 1, q, k]``, true where a query may attend; None: causal, queries are the last of the keys.
     """
     heads, length, keys = query.shape[1], query.shape[2], key.shape[2]
     dtype = torch.promote_types(query.dtype, torch.float32)
@@ -104,8 +104,8 @@ def compare_sinks(ours: Sinks, control: Sinks) -> dict[str, Any]:
     """Return two models' sinks and their difference on the same texts, as plain data.
 
     ``layers``: one ``{"layer", "model", "control", "difference": {"mean", "low", "high", …}}`` each, the interval over
-    texts (95 %). ``routed``: the first layer that the model routes in. ``marked``: the layer after it, where a change of
-    routing can first show.
+    texts (95 %). ``routed``: the first layer that the model routes in. ``marked``: the layer after it, where a change
+    of routing can first show.
 
     Raises:
         EvaluationError: the two are of different layers or texts, or there are fewer than two texts.
@@ -148,8 +148,8 @@ def patch_sinks(
 
     Returns:
         ``layers``; ``control``, the model's own sinks; ``patches``: one ``{"patched": [layer, …], "moved": share of
-        tokens whose experts the patch changed, "differences": [{"layer", "mean", "low", "high", …}]}`` each; ``before``,
-        the largest change found in a layer up to the patched one (0 unless the forward is not deterministic).
+        tokens whose experts the patch changed, "differences": [{"layer", "mean", "low", "high", …}]}`` each;
+        ``before``, the largest change in a layer up to the patched one (0 unless the forward is not deterministic).
 
     Raises:
         EvaluationError: the models are of different hosts, or fewer than two texts.

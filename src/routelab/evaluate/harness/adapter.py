@@ -8,25 +8,26 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from accelerate import Accelerator
 from lm_eval.api.registry import register_model
 from lm_eval.models.huggingface import HFLM
 
 import routelab
 from routelab.errors import ConfigError, EvaluationError, closest
 from routelab.evaluate.gold_loss import calling_with
+from routelab.evaluate.result_files import HARNESS_SCHEMA
 from routelab.methods.base_config import config_from
 from routelab.methods.registry import config_class, untrained
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-#: Of the record that stands with every result, ``config.routelab``.
-SCHEMA = 1
 _DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -37,6 +38,8 @@ class RoutelabLM(HFLM):
     Log-likelihoods and generations are those of the harness's ``HFLM`` for the same model. One thing differs: with a
     method attached, rows of one forward all have the same length, because the harness pads on the right and passes no
     mask, which a method that reads whole rows would take for text.
+
+    Started by ``torchrun`` or ``accelerate launch``, the processes share the examples out; the first has the result.
 
     Args:
         pretrained: the host, by a name that :func:`routelab.load_host` takes, or a model that is loaded already.
@@ -50,7 +53,8 @@ class RoutelabLM(HFLM):
         options: everything else that ``HFLM`` takes, such as ``max_length`` or ``add_bos_token``.
 
     Raises:
-        ConfigError: no host or two of them, an unknown dtype or option, or a method that must be trained first.
+        ConfigError: no host or two of them, an unknown dtype or option, a device that is not here, or a method that
+            must be trained first.
         EvaluationError: ``num_steps`` on a host that does not recur.
     """
 
@@ -100,6 +104,9 @@ class RoutelabLM(HFLM):
             max_batch_size=max_batch_size,
             **options,
         )
+        if _processes() > 1:
+            self.accelerator = Accelerator(cpu=self.device.type == "cpu")
+            self._rank, self._world_size = self.accelerator.process_index, self.accelerator.num_processes
 
     def _model_call(self, inps: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         with calling_with(self.model, **self._call):
@@ -129,7 +136,7 @@ class RoutelabLM(HFLM):
         """Return what the harness writes into its results as ``config``; ours is ``config["routelab"]``."""
         model = self.model
         ours = {
-            "schema": SCHEMA,
+            "schema": HARNESS_SCHEMA,
             "version": routelab.__version__,
             **self._source,
             "routing_sha256": _tensor_hash(self._source["routing"]),
@@ -160,8 +167,20 @@ def _load(
     else:
         raise ConfigError(f"dtype {dtype!r} is none of the usual ones{closest(str(dtype), _DTYPES)}")
     model, tokenizer = routelab.load_host(name, dtype=kind, trust_remote_code=trust_remote_code)
-    place: Any = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return model.to(place).eval(), tokenizer
+    return model.to(_place(device)).eval(), tokenizer
+
+
+def _place(device: str | None) -> Any:
+    """Return where the model goes: the accelerator of this process, if there is one, unless a place is named."""
+    if device in (None, "cuda") and torch.cuda.is_available():
+        return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+    if device is not None and device.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError(f"the device {device!r} is not here: torch finds no CUDA; use --device cpu")
+    return device or "cpu"
+
+
+def _processes() -> int:
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def _check_options(options: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from routelab.evaluate.benchmarks import LETTERS
 from routelab.evaluate.equivalence import equivalent
 from routelab.evaluate.extract import extract_answer, spoken_part
 from routelab.evaluate.scoring import extract_choice
@@ -23,8 +24,7 @@ def without_thoughts(outputs: Sequence[Sequence[str]], docs: Sequence[Doc]) -> l
 
     A filter of the harness: one sequence of samples for each document.
     """
-    return [[(spoken_part(output) or "").lstrip() if "think>" in output else output for output in each]
-            for each in outputs]  # fmt: skip
+    return [[_spoken(output) for output in each] for each in outputs]
 
 
 def mathematical(doc: Doc, results: Sequence[str]) -> dict[str, float]:
@@ -35,7 +35,7 @@ def mathematical(doc: Doc, results: Sequence[str]) -> dict[str, float]:
 
 def lettered(outputs: Sequence[Sequence[str]], docs: Sequence[Doc]) -> list[list[str]]:
     """Return the letter that every output picks, of A to D; empty where it picks none. A filter."""
-    return [[extract_choice(output).answer for output in each] for each in outputs]
+    return [[extract_choice(output, LETTERS).answer for output in each] for each in outputs]
 
 
 def right_letter(doc: Doc, results: Sequence[str]) -> dict[str, float]:
@@ -71,6 +71,11 @@ def big_bench_answer(output: str, target: str) -> str:
         word = re.search(r"(?<!\w)-?\w+", said.replace(",", ""))
         return word[0] if word else ""
     return said
+
+
+def _spoken(output: str) -> str:
+    """Return an output without thoughts as it stands, else what is said after them."""
+    return (spoken_part(output) or "").lstrip() if "think>" in output else output
 
 
 def first_line(text: str) -> str:

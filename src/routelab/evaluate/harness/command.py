@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import lm_eval.tasks
+import torch
 from lm_eval._cli import HarnessCLI
 from lm_eval.utils import setup_logging
 
@@ -48,6 +49,8 @@ def run_command(arguments: Sequence[str]) -> None:
 def _complete(parsed: Namespace) -> None:
     if parsed.model is None and parsed.config is None:
         parsed.model = MODEL
+    if parsed.device is None and parsed.config is None and not torch.cuda.is_available():
+        parsed.device = "cpu"  # the harness would name cuda:0, as if it had been asked for
     given: dict[str, Any] = parsed.model_args or {}
     if parsed.model == MODEL and "host" in given and "pretrained" not in given:
         parsed.model_args = {"pretrained": given["host"], **{k: v for k, v in given.items() if k != "host"}}

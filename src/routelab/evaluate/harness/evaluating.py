@@ -34,7 +34,8 @@ def evaluate_tasks(
     seed: int = 1234,
     out: str | Path | None = None,
 ) -> dict[str, Any]:
-    """Evaluate a model on tasks of the harness and return its results, without the records.
+    """Evaluate a model on tasks of the harness and return its results, without the records; of several processes, the
+    first returns them and the others an empty dictionary.
 
     Args:
         model: ``RoutelabLM("mini-moe", routing=...)``; what it was made of stands in ``config["routelab"]``.
@@ -77,6 +78,8 @@ def evaluate_tasks(
         )
     except ValueError as error:
         raise named(error) from error
+    if results is None:
+        return {}
     tracker.general_config_tracker.log_end_time()
     samples = results.pop("samples")
     results = {**results, **asdict(tracker.general_config_tracker), "model_name": results["config"]["routelab"]["host"]}

@@ -36,16 +36,17 @@ PLACES: Mapping[str, str] = MappingProxyType(
 
 def read_rows(place: str, name: str | None, split: str) -> list[Row]:
     """Return the rows of a split as they are."""
-    return [dict(row) for row in _read(place, split)]
+    return [dict(row) for row in _read(place, split, _root())]
 
 
 def read_subject(place: str, name: str | None, split: str) -> list[Row]:
     """Return the rows of MMLU whose ``subject`` is ``name``."""
-    rows = [dict(row) for row in _read(place, split) if row.get("subject") == name]
-    if not rows:
-        known = {str(row.get("subject")) for row in _read(place, split)}
+    rows = _read(place, split, _root())
+    found = [dict(row) for row in rows if row.get("subject") == name]
+    if not found:
+        known = {str(row.get("subject")) for row in rows}
         raise DataError(f"{place} ({split}) has no subject {name!r}{closest(str(name), known)}")
-    return rows
+    return found
 
 
 def read_bbh(place: str, name: str | None, split: str) -> list[Row]:
@@ -88,6 +89,13 @@ def read_gpqa(place: str, name: str | None, split: str) -> list[Row]:
 
 
 @lru_cache(maxsize=4)
-def _read(place: str, split: str) -> tuple[Row, ...]:
-    """Read a split once; the 57 subjects of MMLU share a file."""
+def _read(place: str, split: str, root: str | None) -> tuple[Row, ...]:
+    """Read a split below ``root`` once; the 57 subjects of MMLU share a file."""
     return tuple(split_rows(place, split))
+
+
+def _root() -> str | None:
+    try:
+        return str(data_root())
+    except DataError:
+        return None  # a place may also be a whole path or a hub name; what needs the root says so when it reads
