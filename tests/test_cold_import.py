@@ -10,7 +10,8 @@ import pytest
 HEAVY = ("torch", "transformers", "trl", "datasets", "matplotlib", "scipy", "numpy", "jinja2")
 COMMANDS = (
     *("", "demo", "run", "generate", "trace", "evaluate", "chat", "export", "construct", "report"),
-    *("bench", "bench window", "bench pathlock", "bench table1", "recipes", "doctor"),
+    *("bench", "bench window", "bench pathlock", "bench table1", "bench working-set", "recipes", "doctor"),
+    *("compare", "lm-eval", "study", "study acf", "study depth", "study convergence"),
 )
 
 HELP = """

@@ -46,3 +46,9 @@ def test_taskrouting(tmp_path: Path) -> None:
     before, after = (line for line in lines if line.startswith(("before: NMI", "after: NMI")))
     assert before.removeprefix("before") != after.removeprefix("after")
     assert list(tmp_path.glob("routelab-*/routing/routing.safetensors"))
+
+
+def test_wise(tmp_path: Path) -> None:
+    said = output_of("wise.py", "mini-recurrent", "8", folder=tmp_path)
+    assert "size_matched" in said
+    assert "leak of later tokens, causal=True: 0.0000 nats" in said

@@ -11,7 +11,16 @@ from transformers import LlamaConfig, PhimoeConfig
 from routelab.dryrun import DryRun, arm_table, dry_run, facts
 from routelab.dryrun_modes import check_modes
 from routelab.errors import DataError, HostError, LayerError, RecipeError, RoutelabError
-from routelab.recipe import ModesRecipe, Table1Recipe, load_recipe, parse_recipe, recipe_yaml, shipped_recipes
+from routelab.recipe import (
+    ModesRecipe,
+    Table1Recipe,
+    WorkingSetsRecipe,
+    load_recipe,
+    parse_recipe,
+    recipe_yaml,
+    shipped_recipes,
+)
+from routelab.working_sets.check import check_working_sets
 
 PAPER = {
     # recipe: (family, steps, seeds, layers, hidden, experts)
@@ -26,7 +35,7 @@ def test_parses_and_round_trips(name: str) -> None:
     recipe = load_recipe(name)
     assert recipe.title
     assert parse_recipe(yaml.safe_load(recipe_yaml(recipe)), name) == recipe
-    assert isinstance(recipe, Table1Recipe) or recipe.train.aux_loss_coef is None
+    assert isinstance(recipe, Table1Recipe | WorkingSetsRecipe) or recipe.train.aux_loss_coef is None
 
 
 @pytest.mark.parametrize("name", sorted(PAPER))
@@ -58,6 +67,9 @@ def test_mini_recipes_validate(name: str) -> None:
     if isinstance(recipe, ModesRecipe):
         assert "kept train" in dict(check_modes(recipe))["corpus"]
         return
+    if isinstance(recipe, WorkingSetsRecipe):
+        assert "mini-paragraphs" in dict(check_working_sets(recipe))["questions"]
+        return
     check = dry_run(recipe)
     assert check.data[0].rows
     assert all(arm.trainable_parameters for arm in check.arms)
@@ -79,6 +91,17 @@ def test_path_lock_paper_recipes_validate_offline(name: str, dense: int, locked:
     assert f"{dense:,} parameters" in facts_["host"]
     assert f"{locked:,} parameters" in facts_["path-lock"]
     assert "rows expected" in facts_["corpus"]
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"), [("paper/wise-huginn", 3_564_976_800), ("paper/wise-recurrent-llama", 1_385_228_288)]
+)
+def test_wise_paper_recipes_validate_offline(name: str, parameters: int) -> None:
+    recipe = load_recipe(name)
+    assert isinstance(recipe, WorkingSetsRecipe)
+    facts_ = dict(check_working_sets(recipe))
+    assert f"{parameters:,} parameters" in facts_["host"]
+    assert "rows expected" in facts_["questions"]
 
 
 def test_real_recipe_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

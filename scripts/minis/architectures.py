@@ -87,7 +87,7 @@ def mini_recurrent(tokenizer: PreTrainedTokenizerBase) -> RecurrentForCausalLM:
         vocab_size=len(tokenizer),
         padding_multiple=64,
         block_size=16384,
-        mean_recurrence=4,
+        mean_recurrence=6,
         mean_backprop_depth=4,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,

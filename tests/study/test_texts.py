@@ -39,6 +39,7 @@ def test_few_shots_are_worked_and_not_the_one_that_is_asked(tokenizer: Any) -> N
     assert tokenizer.decode(many[0].ids).count("####") == 4
     assert [text.ids for text in none] == [text.ids for text in study_texts(tokenizer, "mini-arithmetic", limit=3)]
     assert len({text.id for text in many}) == 3
+    assert many[0].ids[:60] != many[1].ids[:60]
     (cut,) = study_texts(tokenizer, "mini-few-shot", limit=1, longest=10)
     assert list(cut.ids) == list(many[0].ids[:10])
 

@@ -89,7 +89,7 @@ def _print(to: Console, found: dict[str, Any]) -> None:
     print_pairs(to, title, [(f"{each['task']} {each['metric']}", _said(each)) for each in found["tasks"]])
     differing = [(each["setting"], f"{each['first']} / {each['second']}") for each in found["settings"]]
     if differing:
-        print_pairs(to, "settings that differ", differing)
+        print_pairs(to, "they differ in", differing)
 
 
 def _said(task: dict[str, Any]) -> str:

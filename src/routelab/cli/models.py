@@ -25,6 +25,7 @@ from routelab.cli.common import (
     progress,
     read_prompt,
 )
+from routelab.cli.harness import evaluate_harness
 from routelab.errors import ConfigError
 
 Mode = Annotated[
@@ -126,7 +127,11 @@ def trace(
 
 
 def evaluate(
-    task: Annotated[str, typer.Option(help="mini-arithmetic, mini-facts, gsm8k or text-loss.")],
+    task: Annotated[str | None, typer.Option(help="mini-arithmetic, mini-facts, gsm8k or text-loss.")] = None,
+    harness: Annotated[
+        str | None,
+        typer.Option(help="Tasks of the lm-evaluation-harness instead: routelab_gsm8k,routelab_bbh."),
+    ] = None,
     host: Host = "mini-moe",
     routing: Routing = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Use the first so many examples.")] = None,
@@ -145,6 +150,23 @@ def evaluate(
     from routelab.recipe import assignments
 
     options = assignments(option or [], "--option")
+    if (task is None) == (harness is None):
+        raise ConfigError("name one: --task, or --harness with tasks of the lm-evaluation-harness")
+    if harness is not None:
+        if options or max_new_tokens or num_samples > 1 or temperature:
+            raise ConfigError("--harness takes its tasks' own settings; routelab lm-eval passes others through")
+        named = {"host": host, "routing": routing, "dtype": dtype, "batch_size": batch_size}
+        given = {key: value for key, value in named.items() if value is not None}
+        evaluate_harness(
+            harness,
+            model_args={**given, "trust_remote_code": trust_remote_code},
+            limit=limit,
+            seed=seed,
+            out=out,
+            as_json=as_json,
+        )
+        return
+    assert task is not None
     model, tokenizer = load_model(host, routing, dtype, trust_remote_code)
     from routelab.evaluate import evaluate as evaluated
     from routelab.report.terminal import print_summary

@@ -147,7 +147,7 @@ def parse_modes(values: Mapping[str, Any], origin: str) -> ModesRecipe:
 def _variant(values: Any, origin: str, where: str) -> VariantSpec:
     given = dict(expect(dict, values, origin, where))
     for key, cls in (("host", HostSpec), ("data", HybridSpec)):
-        if key in given:
+        if given.get(key) is not None:
             given[key] = build(cls, given[key], origin, f"{where}.{key}")
     variant: VariantSpec = build(VariantSpec, given, origin, where)
     return variant

@@ -9,6 +9,7 @@ from pathlib import Path
 from routelab.report.inputs import read_run
 from routelab.report.modes import modes_page
 from routelab.report.page import Page
+from routelab.report.studies import study_page
 from routelab.report.table1 import table1_page
 from routelab.report.theme import VARIABLES
 from routelab.report.training import training_page
@@ -46,6 +47,8 @@ def report_run(folder: Path) -> tuple[Page, list[Path]]:
             page = modes_page(results, manifest)
         case "working-sets":
             page = working_sets_page(results, manifest)
+        case "study":
+            page = study_page(results, manifest)
         case _:
             page = training_page(results, metrics, manifest)
     return page, write_report(folder / "report.html", folder / "figures", page)

@@ -20,6 +20,7 @@ RESULTS: Mapping[str, frozenset[str]] = MappingProxyType(
         "training": _HEAD | {"host", "control", "headline", "tasks", "base", "arms", "comparisons", "same_batches"},
         "modes": _HEAD | {"host", "control", "task", "base", "arms", "comparisons", "corpus", "interference"},
         "table1": _HEAD | {"cells", "failed", "planned", "settings"},
+        "study": frozenset({"study", "title", "host", "found", "commands"}),
         "working-sets": _HEAD | {"host", "num_steps", "wise", "conditions", "source", "contexts"},
     }
 )

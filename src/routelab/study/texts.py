@@ -90,8 +90,9 @@ def _few_shot(limit: int, options: Mapping[str, Any]) -> Iterator[tuple[str, Pro
     if unknown or type(shots) is not int or shots < 0:
         raise EvaluationError(f"{FEW_SHOT} takes one option, shots, a number of at least 0; got {dict(options)}")
     world = MiniWorld(0)
-    worked = to_messages(world.arithmetic("train", shots, draw="shots"), "arithmetic") if shots else []
-    turns = [turn for chat in worked for turn in chat["messages"]]
+    # Every text has worked problems of its own: texts that share them would look more alike than they are.
+    worked = to_messages(world.arithmetic("train", shots * limit, draw="shots"), "arithmetic") if shots else []
     rows = world.arithmetic("test", limit)
-    for row, chat in zip(rows, to_messages(rows, "arithmetic"), strict=True):
+    for number, (row, chat) in enumerate(zip(rows, to_messages(rows, "arithmetic"), strict=True)):
+        turns = [turn for each in worked[number * shots : (number + 1) * shots] for turn in each["messages"]]
         yield row["id"], [*turns, *chat["messages"][:-1]], ""

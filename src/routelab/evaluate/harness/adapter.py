@@ -119,16 +119,21 @@ class RoutelabLM(HFLM):
         return ids
 
     def _loglikelihood_tokens(
-        self, requests: Sequence[tuple[Any, list[int], list[int]]], *args: Any, **kwargs: Any
+        self,
+        requests: Sequence[tuple[Any, list[int], list[int]]],
+        disable_tqdm: bool = False,
+        override_bs: int | None = None,
     ) -> list[tuple[float, bool]]:
         if not routelab.attached(self.model):
-            return list(super()._loglikelihood_tokens(requests, *args, **kwargs))
+            return list(super()._loglikelihood_tokens(requests, disable_tqdm, override_bs))
+        if self.batch_size == "auto" and override_bs is None:
+            override_bs = self._detect_batch_size()  # once, not for every length
         by_length: dict[int, list[int]] = {}
         for index, (_, context, continuation) in enumerate(requests):
             by_length.setdefault(len(context) + len(continuation), []).append(index)
         scored: dict[int, tuple[float, bool]] = {}
         for indices in by_length.values():
-            found = super()._loglikelihood_tokens([requests[index] for index in indices], *args, **kwargs)
+            found = super()._loglikelihood_tokens([requests[index] for index in indices], True, override_bs)
             scored.update(zip(indices, found, strict=True))
         return [scored[index] for index in range(len(requests))]
 

@@ -1,0 +1,140 @@
+"""What the pages of all studies are made of."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from routelab.report.figures import Panel, canvas
+from routelab.report.tables import Table
+from routelab.report.theme import ARMS, INK, MUTED, RULE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Found = Mapping[str, Any]
+
+#: Characters of a legend that fit beside each other, the mark before each label being worth six.
+_LEGEND = 66
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a study shows: the sentence above it, what to know when reading it, drawings and tables."""
+
+    claim: str
+    note: str
+    panels: Sequence[Panel]
+    tables: Sequence[Table]
+
+
+def grid(count: int, columns: int, height: float) -> tuple[Figure, list[Axes]]:
+    """Return a drawing of ``count`` small axes in the house style, ``columns`` a row, each ``height`` high."""
+    rows = -(-count // columns)
+    figure, first = canvas(0.3 + height * rows)
+    first.remove()
+    cells = figure.add_gridspec(rows, columns)
+    found = []
+    for number in range(count):
+        axes = figure.add_subplot(cells[number // columns, number % columns])
+        dress(axes)
+        found.append(axes)
+    return figure, found
+
+
+def dress(axes: Axes) -> None:
+    """Give axes that were not made by ``canvas`` the house style."""
+    axes.tick_params(color=RULE, labelcolor=MUTED, labelsize=8)
+    for name, side in axes.spines.items():
+        side.set(color=RULE, visible=name in ("left", "bottom"))
+    axes.grid(axis="y", color=RULE, lw=0.6)
+    axes.set_axisbelow(True)
+
+
+def legend(axes: Axes) -> None:
+    """Name the lines above the drawing, where they cover nothing, in as many columns as fit."""
+    handles, labels = axes.get_legend_handles_labels()
+    widest = max(map(len, labels), default=1)
+    axes.figure.legend(
+        handles,
+        labels,
+        loc="outside upper left",
+        ncols=max(1, min(len(labels), _LEGEND // (widest + 6))),
+        frameon=False,
+        fontsize=8,
+        labelcolor=INK,
+        handlelength=1.5,
+    )
+
+
+def whole_numbers(axes: Axes, most: int = 6) -> None:
+    """Let the horizontal axis count, in about ``most`` steps."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(most, integer=True))
+
+
+def tint(axes: Axes, values: Sequence[Sequence[float]], largest: float | None = None) -> float:
+    """Draw a matrix as tints from clear to full, so that the page's ground shows through: blue above 0, orange below.
+
+    Returns the value of full colour.
+    """
+    import numpy as np
+    from matplotlib.colors import LinearSegmentedColormap, to_rgb
+
+    matrix = np.asarray(values, dtype=float)
+    full = float(np.abs(matrix).max()) if largest is None else largest
+    for sign, colour in ((1, ARMS[0]), (-1, ARMS[1])):
+        part = np.ma.masked_less_equal(sign * matrix, 0)
+        if part.count():
+            colours = LinearSegmentedColormap.from_list("tint", [(*to_rgb(colour), 0.0), (*to_rgb(colour), 1.0)])
+            axes.pcolormesh(part, cmap=colours, vmin=0, vmax=full or 1.0)
+    axes.set_ylim(len(matrix), 0)
+    axes.set_xlim(0, matrix.shape[1])
+    axes.grid(visible=False)
+    axes.tick_params(length=0)
+    for side in axes.spines.values():
+        side.set(visible=True, color=RULE)
+    return full
+
+
+def ticks_between(axes: Axes, rows: Sequence[object], columns: Sequence[object], most: int = 16) -> None:
+    """Name the rows and columns of a matrix, each in its middle; of more than ``most`` only some."""
+    for names, place in ((rows, axes.set_yticks), (columns, axes.set_xticks)):
+        step = max(1, -(-len(names) // most))
+        shown = range(0, len(names), step)
+        place([i + 0.5 for i in shown], [str(names[i]) for i in shown])
+
+
+def title(axes: Axes, text: str) -> None:
+    """Head small axes."""
+    axes.set_title(text, loc="left", fontsize=8.5, color=INK, pad=3)
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return rows as CSV."""
+    out = io.StringIO()
+    lines = csv.writer(out, lineterminator="\n")
+    lines.writerow(columns)
+    lines.writerows([f"{value:.6g}" if isinstance(value, float) else value for value in row] for row in rows)
+    return out.getvalue()
+
+
+def signed(value: float, digits: int) -> str:
+    """Return a signed number with a true minus sign."""
+    return f"{value:+.{digits}f}".replace("-", "−")
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """Return a share as a percentage, a dash for none."""
+    return "–" if value is None else f"{100 * value:.{digits}f}%"
+
+
+def spanned(values: Iterable[int]) -> str:
+    """Return what numbers range over: ``4``, or ``3 to 7``."""
+    known = sorted(set(values))
+    return str(known[0]) if len(known) == 1 else f"{known[0]} to {known[-1]}"

@@ -1,0 +1,140 @@
+"""Comparisons of the three forms of results, from files written here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from routelab.errors import EvaluationError
+from routelab.evaluate import result_files
+from routelab.evaluate.comparing import compare_results
+from routelab.results import SCHEMA
+
+
+def write(path: Path, value: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value), encoding="utf-8")
+
+
+def records(path: Path, right: Sequence[int], answers: Sequence[str] | None = None, data: str = "d") -> None:
+    said = answers or [f"answer {score}" for score in right]
+    lines = [
+        json.dumps({"id": f"e{i}", "score": score, "answer": answer})
+        for i, (score, answer) in enumerate(zip(right, said, strict=True))
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write(path.with_suffix(".json"), {"data_sha256": data, "arguments": {"batch_size": 1}})
+
+
+def run(
+    folder: Path, arms: dict[str, Sequence[Sequence[int]]], *, schema: int = 1, host: str = "h", **more: Any
+) -> Path:
+    """A run directory whose ``arms`` have the scores of each seed."""
+    write(
+        folder / "results.json",
+        {
+            "schema": schema,
+            "kind": "training",
+            "host": {"name": host, "family": "olmoe", "parameters": 1},
+            "seeds": list(range(len(next(iter(arms.values()))))),
+            "headline": {"arm": next(iter(arms)), "task": "t"},
+            "tasks": [{"task": "t", "metric": "accuracy", "examples": 4}],
+            "arms": {arm: {} for arm in arms},
+            **more,
+        },
+    )
+    for arm, seeds in arms.items():
+        for seed, right in enumerate(seeds):
+            records(folder / "records" / arm / f"seed-{seed}" / "t.jsonl", right)
+    records(folder / "records" / "base" / "t.jsonl", [0, 0, 0, 0])
+    return folder
+
+
+def evaluated(
+    folder: Path, right: Sequence[int], *, host: str = "h", metric: str = "accuracy", data: str = "d"
+) -> Path:
+    records(folder / "records.jsonl", right)
+    summary = {"host": host, "routing": None, "task": "t", "metric": metric, "data_sha256": data, "arguments": {}}
+    write(folder / "summary.json", summary)
+    return folder
+
+
+def test_arms_of_runs(tmp_path: Path) -> None:
+    first = run(tmp_path / "a", {"aar": [[1, 1, 0, 1], [1, 1, 1, 1]], "control": [[0, 1, 0, 1], [0, 1, 0, 1]]})
+    (found,) = compare_results(str(first), f"{first}:control")["tasks"]
+    assert (found["first"], found["second"]) == (0.875, 0.5)
+    assert found["difference"]["mean"] == 0.375
+    assert found["difference"]["covers"] == "examples and seeds"
+    assert (found["changed"], found["answers"]) == (3, 8)
+    assert (found["gained"], found["lost"]) == (2, 0)
+    assert found["examples"][0] == {
+        "id": "e0",
+        "seeds": [0, 0],
+        "first": "answer 1",
+        "second": "answer 0",
+        "first_score": 1.0,
+        "second_score": 0.0,
+    }
+    against_host = compare_results(str(first), f"{first}:base")
+    assert against_host["tasks"][0]["difference"]["covers"] == "examples"
+    assert against_host["tasks"][0]["changed"] == 7
+    assert against_host["settings"][0] == {"setting": "arm", "first": "aar", "second": "base"}
+
+
+def test_a_lower_loss_is_better(tmp_path: Path) -> None:
+    low = evaluated(tmp_path / "low", [1, 1, 2, 1, 1, 1], metric="loss")
+    high = evaluated(tmp_path / "high", [2, 2, 2, 2, 2, 2], metric="loss")
+    (found,) = compare_results(str(low), str(high))["tasks"]
+    assert (found["verdict"], found["gained"], found["lost"]) == ("first", 5, 0)
+    assert compare_results(str(high), str(low))["tasks"][0]["verdict"] == "second"
+    assert compare_results(str(low), str(low))["tasks"][0]["verdict"] == "undecided"
+
+
+def test_a_run_and_an_evaluation(tmp_path: Path) -> None:
+    trained = run(tmp_path / "run", {"aar": [[1, 1, 0, 1]]})
+    alone = evaluated(tmp_path / "alone", [0, 1, 1, 1])
+    (found,) = compare_results(str(trained), str(alone))["tasks"]
+    assert (found["gained"], found["lost"], found["verdict"]) == (1, 1, "undecided")
+
+
+def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
+    ours = evaluated(tmp_path / "ours", [1, 0])
+    cases = {
+        "of the host h and .* of the host other: a comparison needs one host": evaluated(
+            tmp_path / "x", [1, 0], host="other"
+        ),
+        "had other data": evaluated(tmp_path / "y", [1, 0], data="e"),
+        "not scored on the same examples": evaluated(tmp_path / "z", [1, 0, 1]),
+        "nothing in common": evaluated(tmp_path / "v", [1, 0], metric="loss"),
+        "holds no results": tmp_path / "nothing",
+        r"newer version \(schema 2; this one reads up to 1\)": run(tmp_path / "new", {"a": [[1, 0]]}, schema=2),
+        "holds a 'modes' run": run(tmp_path / "modes", {"a": [[1, 0]]}, kind="modes"),
+    }
+    for said, theirs in cases.items():
+        with pytest.raises(EvaluationError, match=said):
+            compare_results(str(ours), str(theirs))
+    with pytest.raises(EvaluationError, match="no arm 'aarr'; did you mean 'aar'"):
+        compare_results(str(ours), f"{run(tmp_path / 'run', {'aar': [[1, 0]]})}:aarr")
+
+
+def test_results_of_the_harness_need_their_records_and_a_known_form(tmp_path: Path) -> None:
+    results = {"config": {"routelab": {"schema": 1, "host": "h", "shape": {}}}, "configs": {"t": {}}}
+    write(tmp_path / "results_1.json", results)
+    with pytest.raises(EvaluationError, match="--log_samples"):
+        compare_results(str(tmp_path), str(tmp_path))
+    results["config"]["routelab"]["schema"] = 9
+    write(tmp_path / "results_2.json", results)
+    with pytest.raises(EvaluationError, match="upgrade routelab"):
+        compare_results(str(tmp_path), str(tmp_path))
+    (tmp_path / "results_3.json").write_text("{", encoding="utf-8")
+    with pytest.raises(EvaluationError, match="missing or damaged"):
+        compare_results(str(tmp_path), str(tmp_path))
+
+
+def test_the_newest_schema_is_that_of_runs() -> None:
+    assert result_files.RUN_SCHEMA == SCHEMA
