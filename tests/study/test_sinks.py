@@ -35,9 +35,10 @@ class LargestTensor(TorchDispatchMode):
 
 
 def live_numbers() -> int:
-    """How many numbers all tensors that are alive hold."""
+    """How many numbers all tensors that are alive hold; those of a compiler's symbolic shapes hold none."""
     gc.collect()
-    return sum(each.numel() for each in gc.get_objects() if issubclass(type(each), torch.Tensor))
+    sizes = (each.numel() for each in gc.get_objects() if issubclass(type(each), torch.Tensor))
+    return sum(size for size in sizes if isinstance(size, int))
 
 
 def eager_sinks(model: PreTrainedModel, text: StudyText) -> list[float]:

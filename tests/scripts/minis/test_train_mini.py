@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
+import random
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -38,20 +41,43 @@ def test_documents_are_what_the_chat_template_writes(script: ModuleType) -> None
 
 def test_a_batch_depends_on_seed_and_step_alone(script: ModuleType) -> None:
     tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
-    first, second = (script.Feed(tokenizer, seed=1, documents=12) for _ in range(2))
-    first.batches(0)
-    for a, b in zip(first.batches(5), second.batches(5), strict=True):
+    feed = importlib.import_module("feed")
+    first, second = (feed.Feed(tokenizer, seed=1, documents=12) for _ in range(2))
+
+    def batches(stream: Any, step: int) -> Any:
+        return feed.batches(stream.documents(step), tokenizer.pad_token_id)
+
+    batches(first, 0)
+    for a, b in zip(batches(first, 5), batches(second, 5), strict=True):
         assert torch.equal(a.input_ids, b.input_ids)
         assert torch.equal(a.labels, b.labels)
         assert a.input_ids.shape[1] == int((a.labels != -100).nonzero()[:, 1].max()) + 2  # the newline ends a document
-    assert [b.input_ids.tolist() for b in first.batches(5)] != [b.input_ids.tolist() for b in first.batches(6)]
+    assert [b.input_ids.tolist() for b in batches(first, 5)] != [b.input_ids.tolist() for b in batches(first, 6)]
 
 
-@pytest.mark.parametrize("mini", ["mini-moe", "mini-dense"])
+@pytest.mark.parametrize("kind", ["recall", "recitation", "questions"])
+def test_hops_are_labelled_where_they_can_be_known(script: ModuleType, kind: str) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
+    hops = importlib.import_module("hops")
+    stream = hops.HopFeed(tokenizer, seed=0, documents=1)
+    extra = (6, 0.5) if kind == "questions" else ()
+    ids, labels = getattr(stream, kind)(random.Random(0), 4, *extra)
+    assert len(ids) == len(labels)
+    labelled = [(place, label) for place, label in enumerate(labels) if label != -100]
+    assert labelled
+    # Every value was told before; a label that is not the token that stands there is a bridge, told as well.
+    ends = set(tokenizer.all_special_ids)
+    assert all(label in ids[:place] or label in ends for place, label in labelled)
+    bridges = [place for place, label in labelled if label != ids[place]]
+    assert bool(bridges) == (kind == "questions")
+
+
+@pytest.mark.parametrize("mini", ["mini-moe", "mini-dense", "mini-recurrent"])
 def test_a_resumed_run_ends_in_the_same_weights(
     script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mini: str
 ) -> None:
-    monkeypatch.setattr(script, "measure", lambda *args, **kwargs: {"facts": 0.0})
+    quick = dataclasses.replace(script.MINIS[mini], measure=lambda *args, **kwargs: {"facts": 0.0})
+    monkeypatch.setitem(script.MINIS, mini, quick)
 
     def run(name: str, steps: int) -> dict[str, torch.Tensor]:
         options = (
