@@ -17,6 +17,7 @@ from routelab.hosts.minis.loader import TOKENIZER
 from routelab.hosts.recurrent import RecurrentConfig, RecurrentForCausalLM
 from routelab.recipe import WorkingSetsRecipe, parse_recipe
 from routelab.rundir import RunDirectory, read_json, read_jsonl
+from routelab.study.working_set_saved import load_supports
 from routelab.working_sets.check import check_working_sets
 from routelab.working_sets.run import run_working_sets
 
@@ -97,6 +98,16 @@ def test_all_of_the_mass_is_full_attention(finished: Path) -> None:
     assert coverage["mass-1.0"]["density"] == 1.0
     assert 0.9 - 1e-6 <= coverage["wise"]["future_mass"] <= 1
     assert "truncate" not in coverage
+
+
+def test_working_sets_are_saved_and_sizes_match(finished: Path) -> None:
+    saved = load_supports(finished / "records/tokens-64/supports.safetensors")
+    asked = [row["id"] for row in read_jsonl(finished / "records/tokens-64/full/seed-0.jsonl")]
+    assert sorted(saved) == sorted(asked[:2])
+    context = read_json(finished / "results.json")["contexts"]["64"]
+    assert context["routing"]["audit"]["equal"] == context["routing"]["audit"]["units"] > 0
+    assert context["split_half"]["pooled"]["n"] == 4
+    assert context["variants"]["wise"]["from full"]["changed"] <= 4
 
 
 def test_seeds_are_of_the_initial_state(finished: Path) -> None:

@@ -27,18 +27,20 @@ def compare_answers(
     reference: Sequence[Answers],
     gold: Mapping[str, Sequence[str]],
     *,
+    resample_seeds: bool = False,
     resamples: int = 9999,
     seed: int = 0,
 ) -> dict[str, Any]:
     """Compare a condition with another, such as full attention, over the same questions and seeds, as plain data.
 
     ``f1``, ``em`` and, where both have losses, ``loss``: each ``{"value", "reference", "difference"}``, the difference
-    with its bootstrap interval over questions, means over seeds. ``changed``: answers that differ after normalisation,
+    with its bootstrap interval, means over seeds. ``changed``: answers that differ after normalisation,
     out of ``answers``, those of all ``questions`` and ``seeds``.
 
     Args:
         runs, reference: one for each seed, in the same order.
         gold: right answers of each question.
+        resample_seeds: let the intervals cover seeds too (:func:`routelab.evaluate.stats.paired_bootstrap_over_seeds`).
 
     Raises:
         EvaluationError: the two have other seeds or questions, or a question has no gold answer.
@@ -59,7 +61,9 @@ def compare_answers(
     result: dict[str, Any] = {"questions": len(gold), "seeds": len(runs), "answers": len(gold) * len(runs)}
     for name, scores in scored.items():
         ours, theirs = scores[: len(runs)], scores[len(runs) :]
-        interval = paired_bootstrap_over_seeds(ours, theirs, resamples=resamples, seed=seed)
+        interval = paired_bootstrap_over_seeds(
+            ours, theirs, resample_seeds=resample_seeds, resamples=resamples, seed=seed
+        )
         result[name] = {
             "value": _mean(ours),
             "reference": _mean(theirs),

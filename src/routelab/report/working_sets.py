@@ -60,6 +60,8 @@ def tables(results: Results) -> list[Table]:
     context = _first(results)
     if context["sweeps"]:
         found.append(_scores("WISE at other settings", context, {"as above": "wise", **_names(context["sweeps"])}))
+    if context["split_half"] is not None:
+        found.append(split_table(context["split_half"]))
     if context["routing"] is not None:
         found.append(stability_table(results))
     if context["convergence"] is not None:
@@ -72,6 +74,15 @@ def condition_table(results: Results, tokens: str) -> Table:
     context = results["contexts"][tokens]
     title = f"{context['n']} questions of {context['tokens']:.0f} tokens, {results['num_steps']} steps"
     return _scores(title, context, _names(context["variants"]))
+
+
+def split_table(found: Mapping[str, Any]) -> Table:
+    """The difference between WISE and SizeMatched in F1, in either half of the questions and in all."""
+    parts = ("first_half", "second_half", "pooled")
+    rows = [[part.replace("_", " "), str(found[part]["n"]), interval(found[part], 100, 1)] for part in parts]
+    held = "holds in both" if found["replicates"] else "does not hold in both"
+    title = "WISE minus SizeMatched, looked for again"
+    return Table(title, ["questions", "n", "F1"], rows, f"The difference {held}.", frozenset({"questions"}))
 
 
 def stability_table(results: Results) -> Table:
@@ -217,7 +228,7 @@ def _scores(title: str, context: Mapping[str, Any], shown: Mapping[str, str]) ->
                 label,
                 *cells,
                 differs,
-                f"{fmean(found['changed']):.1f}",
+                f"{found['from full']['changed']:.1f}" if "from full" in found else "–",
                 *(["–", "–"] if kept is None else [f"{100 * kept['density']:.1f}", f"{100 * kept['future_mass']:.1f}"]),
             ]
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +24,7 @@ from routelab.study.working_set import (
 )
 from routelab.study.working_set_heads import heads, summarise_heads
 from routelab.study.working_set_masses import collect_masses
+from routelab.study.working_set_saved import save_supports
 from routelab.working_sets.questions import Question
 
 if TYPE_CHECKING:
@@ -38,14 +40,16 @@ def look_inside(
     *,
     num_steps: int,
     seed: int,
+    supports: Path | None = None,
 ) -> dict[str, Any]:
     """Return the coverage of every variant that reuses a support, and the stability and heads of ``base``.
 
-    One prompt at a time, so that memory does not grow with their number; one full forward a block size serves all.
+    One prompt at a time; one full forward a block size serves all. The working sets of ``base`` are written to the
+    file ``supports``, if one is named, by the questions' ids (:mod:`routelab.study.working_set_saved`).
     """
     reusing = {name: config for name, config in variants.items() if reuses(config.condition)}
     covered: dict[str, list[Any]] = {name: [] for name in reusing}
-    stable, looked, audits = [], [], []
+    stable, looked, audits, saved = [], [], [], {}
     sizes = sorted({base.block_size, *(config.block_size for config in reusing.values())})
     for question in questions:
         ids = torch.tensor([encode(tokenizer, question.prompt)], device=model.device)
@@ -58,6 +62,10 @@ def look_inside(
                 stable += stability(masses, base)
                 looked += heads(masses, base)
                 audits.append(audit_size_matched(masses, base))
+                if supports is not None:
+                    saved[question.id] = masses.late_support(base)
+    if supports is not None:
+        save_supports(supports, saved)
     return {
         "coverage": summarise_coverage(covered),
         "stability": summarise_stability(stable),

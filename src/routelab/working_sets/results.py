@@ -7,7 +7,8 @@ from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
-from routelab.evaluate.stats import paired_bootstrap_over_seeds
+from routelab.evaluate.paired_answers import Answers, compare_answers, split_half
+from routelab.evaluate.stats import average_seeds
 from routelab.recipe.working_sets import Variant, WorkingSetsRecipe
 from routelab.rundir import RunDirectory, read_json, read_jsonl
 
@@ -49,16 +50,12 @@ def _context(recipe: WorkingSetsRecipe, run: RunDirectory, tokens: int) -> dict[
     def scores(variant: Variant) -> dict[str, Any]:
         own = read(variant.name)
         found: dict[str, Any] = {
-            "seeds": [{score: fmean(each[score] for each in seed) for score in SCORES} for seed in own],
-            "changed": [
-                sum(ours["answer"] != theirs["answer"] for ours, theirs in zip(seed, base, strict=True))
-                for seed, base in zip(own, full, strict=True)
-            ],
+            "seeds": [{score: fmean(each[score] for each in seed) for score in SCORES} for seed in own]
         }
         if variant.name != "full":
-            found["from full"] = {score: _difference(own, full, score) for score in SCORES}
+            found["from full"] = _differences(own, full)
         if variant.name not in ("full", "wise"):
-            found["from wise"] = {score: _difference(own, wise, score) for score in SCORES}
+            found["from wise"] = _differences(own, wise)
         return found
 
     lengths = read_json(folder / "questions.json")
@@ -67,6 +64,7 @@ def _context(recipe: WorkingSetsRecipe, run: RunDirectory, tokens: int) -> dict[
         "tokens": fmean(lengths["tokens"]),
         "variants": {variant.name: scores(variant) for variant in recipe.variants},
         "sweeps": {variant.name: scores(variant) for variant in recipe.swept} if first else {},
+        "split_half": _split_half(wise, read("size_matched")) if "size_matched" in recipe.conditions else None,
         **{
             name: read_json(path) if (path := folder / f"{name}.json").is_file() else None
             for name in ("routing", "convergence")
@@ -74,10 +72,30 @@ def _context(recipe: WorkingSetsRecipe, run: RunDirectory, tokens: int) -> dict[
     }
 
 
-def _difference(ours: Records, theirs: Records, score: str) -> dict[str, Any]:
-    """Ours minus theirs, paired by question; seeds are resampled too where there are several."""
-    first, second = ([{each["id"]: each[score] for each in seed} for seed in runs] for runs in (ours, theirs))
-    return asdict(paired_bootstrap_over_seeds(first, second, resample_seeds=len(first) > 1, resamples=2000))
+def _differences(ours: Records, theirs: Records) -> dict[str, Any]:
+    """Ours minus theirs, paired by question (seeds are resampled too where there are several), and how many answers of
+    a seed changed."""
+    gold = {each["id"]: [each["gold"]] for each in ours[0]}
+    several = len(ours) > 1
+    found = compare_answers(_answers(ours), _answers(theirs), gold, resample_seeds=several, resamples=2000)
+    return {score: found[score]["difference"] for score in SCORES} | {"changed": found["changed"] / len(ours)}
+
+
+def _split_half(ours: Records, theirs: Records) -> dict[str, Any] | None:
+    """The difference in F1, looked for in either half of the questions (appendix C.5); None with too few of them."""
+    if len(ours[0]) < 4:
+        return None
+    first, second = (
+        average_seeds([{each["id"]: each["f1"] for each in seed} for seed in runs]) for runs in (ours, theirs)
+    )
+    return split_half(first, second, resamples=2000)
+
+
+def _answers(runs: Records) -> list[Answers]:
+    return [
+        Answers({each["id"]: each["answer"] for each in seed}, {each["id"]: each["loss"] for each in seed})
+        for seed in runs
+    ]
 
 
 def _line(*words: object) -> str:

@@ -104,6 +104,7 @@ def _routing(
             recipe.base,
             num_steps=recipe.num_steps,
             seed=recipe.seeds[0],
+            supports=folder / "supports.safetensors",
         )
         write_json(path, found)
 
