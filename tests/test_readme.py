@@ -21,7 +21,9 @@ MAKE_DRY = re.compile(r"make (demo|test|lint|real-host)$")
 
 #: (pattern, replacement): what is left out here for time is run elsewhere, or is a matter of hours.
 SHORTENED = [
+    (r"^(?:torchrun|accelerate launch) .*-m routelab\.cli run (\S+).*$", r"routelab run \1 --dry-run"),
     (r"^(routelab run \S+).*$", r"\1 --dry-run"),
+    (r"^(routelab study (?:depth|window) .*)$", r"\1 --dry-run"),
     (r"^routelab demo.*$", "routelab run mini/aar --dry-run"),
     (r"^(routelab evaluate .*--limit) \d+(.*)$", r"\1 1\2 --max-new-tokens 8"),
     (r"^routelab bench window.*$", "routelab bench window --help"),
@@ -29,7 +31,7 @@ SHORTENED = [
     (r"^pytest .*$", "pytest --version"),
 ]
 #: Set-up that the other tests stand on, or that needs a network.
-SETUP = re.compile(r"^(git clone|cd |pip install|export |torchrun )")
+SETUP = re.compile(r"^(git clone|cd |pip install|export )")
 
 
 def blocks(language: str) -> list[tuple[str, str]]:

@@ -161,5 +161,6 @@ def test_steps_by_tokens_are_a_lower_bound() -> None:
 
 def _can_be_shown(check: DryRun) -> None:
     shown = dict(facts(check))
-    assert {"host", "weights", "optimizer state", "activations", "memory in all", "steps each"} <= set(shown)
+    wanted = {"host", "weights", "gradients and optimizer", "activations", "memory in all", "steps each", "time each"}
+    assert wanted <= set(shown)
     assert len(arm_table(check).rows) == len(check.arms)

@@ -14,6 +14,7 @@ import torch
 
 import routelab
 from routelab.corpus import is_hub_name, training_rows
+from routelab.dryrun_costs import UTILISATION, active_parameters, flops_per_token, hours
 from routelab.errors import RecipeError
 from routelab.hosts.minis import available, mini_path
 from routelab.recipe import DataSpec, HostSpec, Recipe, host_config_path
@@ -23,18 +24,22 @@ from routelab.rundir import read_json
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
+    from routelab.train import TrainConfig
+
 GIB = 2**30
 
 
 @dataclass(frozen=True)
 class ArmCheck:
-    """One arm: what its methods matched, and the bytes that its training holds, roughly."""
+    """One arm: what its methods matched, and the bytes that its training holds and the operations it takes, roughly."""
 
     name: str
     methods: list[str]
     new_parameters: int
     trainable_parameters: int
+    gradient_bytes: int
     optimizer_bytes: int
+    flops_per_token: float
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,8 @@ class DataCheck:
 
 @dataclass(frozen=True)
 class DryRun:
-    """Everything that could be checked. ``steps`` per arm and seed is None where it depends on data not at hand."""
+    """Everything that could be checked. ``steps`` per arm and seed, and ``tokens``, at most, are None where they
+    depend on data not at hand."""
 
     name: str
     host: str
@@ -61,6 +67,7 @@ class DryRun:
     data: list[DataCheck]
     steps: int | None
     steps_from: str
+    tokens: int | None
     runs: int
 
 
@@ -83,11 +90,12 @@ def dry_run(recipe: Recipe) -> DryRun:
         family=str(config.model_type),
         parameters=parameters,
         weight_bytes=parameters * dtype.itemsize,
-        activation_bytes=_activation_bytes(config, recipe, dtype),
+        activation_bytes=activation_bytes(config, recipe.train, dtype),
         arms=arms,
         data=data,
         steps=steps,
         steps_from=steps_from,
+        tokens=tokens_at_most(recipe.train, _rows(data)),
         runs=len(recipe.arms) * len(recipe.seeds),
     )
 
@@ -132,32 +140,40 @@ def _check_arm(model: PreTrainedModel, recipe: Recipe, arm: str, dtype: torch.dt
     for spec in recipe.arms[arm]:
         routelab.attach(model, spec.config)
     summaries = [method.summary() for method in routelab.attached(model)]
-    # AdamW keeps two float32 moments, the gradient, and a float32 copy of what is trained in fewer bits.
+    # AdamW keeps two float32 moments, and a float32 copy of what is trained in fewer bits.
     seen = {id(p): p for method in routelab.attached(model) for p in method.parameters()}
-    optimizer = sum(p.numel() * (8 + p.itemsize + (4 if p.itemsize < 4 else 0)) for p in seen.values())
+    train = recipe.train
+    flops = flops_per_token(
+        model,
+        trained=active_parameters(model, seen),
+        length=train.max_length,
+        recomputed=train.gradient_checkpointing,
+    )
     check = ArmCheck(
         name=arm,
         methods=[str(summary) for summary in summaries],
         new_parameters=sum(summary.new_parameters for summary in summaries),
         trainable_parameters=sum(parameter.numel() for parameter in seen.values()),
-        optimizer_bytes=optimizer,
+        gradient_bytes=sum(p.numel() * p.itemsize for p in seen.values()),
+        optimizer_bytes=sum(p.numel() * (8 + (4 if p.itemsize < 4 else 0)) for p in seen.values()),
+        flops_per_token=flops,
     )
     if recipe.arms[arm]:
         routelab.detach(model)
     return check
 
 
-def _activation_bytes(config: PreTrainedConfig, recipe: Recipe, dtype: torch.dtype) -> int:
+def activation_bytes(config: PreTrainedConfig, train: TrainConfig, dtype: torch.dtype) -> int:
     """Estimate what one forward and backward pass keeps: a rough figure, within a factor of two or so.
 
-    Per token and layer about ten vectors of the hidden size and three of the expert size per chosen expert; with
+    Per token and layer about ten vectors of the hidden size and three of the MLP's size per chosen expert; with
     checkpointing one hidden vector per layer and one layer's worth; plus the logits and their gradient in float32.
     """
-    tokens = recipe.train.batch_size * recipe.train.max_length
+    tokens = train.batch_size * train.max_length
     hidden, layers = config.hidden_size, config.num_hidden_layers
     inner = getattr(config, "moe_intermediate_size", None) or config.intermediate_size
-    layer = 10 * hidden + 3 * config.num_experts_per_tok * inner
-    kept = layers * hidden + layer if recipe.train.gradient_checkpointing else layers * layer
+    layer = 10 * hidden + 3 * getattr(config, "num_experts_per_tok", 1) * inner
+    kept = layers * hidden + layer if train.gradient_checkpointing else layers * layer
     return tokens * (kept * dtype.itemsize + 2 * 4 * int(config.vocab_size))
 
 
@@ -176,13 +192,27 @@ def _steps(recipe: Recipe, data: list[DataCheck]) -> tuple[int | None, str]:
     if train.tokens is not None:
         fewest = math.ceil(train.tokens / (train.batch_size * train.grad_accum * train.max_length))
         return fewest, f"at least: {train.tokens:,} tokens in rows of up to {train.max_length}"
-    if any(check.rows is None for check in data):
+    rows = _rows(data)
+    if rows is None:
         return None, "unknown until the data is fetched; expected_rows would say"
-    rows = sum(check.rows or 0 for check in data)
     epochs = train.epochs or 1
     per_step = train.batch_size * train.grad_accum
     rough = ", fewer if rows are packed" if train.packing else ""
     return math.ceil(rows * epochs / per_step), f"{rows:,} rows × {epochs} epochs, {per_step:,} rows a step{rough}"
+
+
+def _rows(data: list[DataCheck]) -> int | None:
+    known = [check.rows for check in data if check.rows is not None]
+    return sum(known) if len(known) == len(data) else None
+
+
+def tokens_at_most(train: TrainConfig, rows: int | None) -> int | None:
+    """Return the tokens of one training over ``rows`` rows, all of them full; None where there is no telling."""
+    if train.tokens is not None:
+        return train.tokens
+    if train.steps is not None:
+        return train.steps * train.batch_size * train.grad_accum * train.max_length
+    return None if rows is None else rows * int(train.epochs or 1) * train.max_length
 
 
 def human_bytes(count: int) -> str:
@@ -197,29 +227,43 @@ def arm_table(check: DryRun) -> Table:
             arm.name,
             f"{arm.new_parameters:,}",
             f"{arm.trainable_parameters:,}",
+            human_bytes(arm.gradient_bytes),
             human_bytes(arm.optimizer_bytes),
+            "unknown" if check.tokens is None else hours(check.tokens * arm.flops_per_token),
             "; ".join(arm.methods),
         ]
         for arm in check.arms
     ]
-    columns = ["arm", "new parameters", "trained parameters", "optimizer state", "matched"]
+    columns = ["arm", "new parameters", "trained parameters", "gradients", "optimizer state", "GPU time", "matched"]
     return Table("Arms", columns, rows, text=frozenset({"matched"}))
 
 
 def facts(check: DryRun) -> list[tuple[str, str]]:
     """Return the rest of the check as names and texts."""
-    largest = max(arm.optimizer_bytes for arm in check.arms)
+    largest = max(arm.gradient_bytes + arm.optimizer_bytes for arm in check.arms)
+    flops = max(arm.flops_per_token for arm in check.arms)
     total = check.weight_bytes + check.activation_bytes + largest
     return [
         ("host", f"{check.host} ({check.family}, {check.parameters:,} parameters), from {check.host_from}"),
         ("weights", human_bytes(check.weight_bytes)),
-        ("optimizer state", f"{human_bytes(largest)} for the largest arm"),
+        ("gradients and optimizer", f"{human_bytes(largest)} for the largest arm"),
         ("activations", f"{human_bytes(check.activation_bytes)}, roughly"),
         ("memory in all", f"{human_bytes(total)}, roughly"),
         ("trainings", str(check.runs)),
         ("steps each", f"{'unknown' if check.steps is None else f'{check.steps:,}'} ({check.steps_from})"),
+        ("time each", time_text(check.tokens, flops)),
         *((f"data {item.source}", f"{_rows_text(item.rows)}; {item.found}") for item in check.data),
     ]
+
+
+def time_text(tokens: int | None, flops: float) -> str:
+    """Return the time of a training of so many tokens at most, each of ``flops`` operations, in words."""
+    if tokens is None:
+        return f"unknown; {flops:.2g} operations a token"
+    return (
+        f"{hours(tokens * flops)}, on one GPU at {UTILISATION:.0%} of its peak; at most {tokens:,} tokens, {flops:.2g} "
+        "operations each"
+    )
 
 
 def _rows_text(rows: int | None) -> str:

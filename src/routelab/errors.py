@@ -58,6 +58,10 @@ class BackendError(RoutelabError):
     """A backend that was named explicitly cannot run these inputs here."""
 
 
+class LaunchError(RoutelabError):
+    """The processes of a run were not started in the way that the run needs."""
+
+
 class MissingPackageError(RoutelabError):
     """An optional package that the request needs is not installed."""
 

@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from routelab import processes
 from routelab._version import __version__
 from routelab.recipe import AnyRecipe
 from routelab.rundir import RunDirectory, read_json, write_json
@@ -34,6 +35,8 @@ class Manifest:
         self._values.setdefault("stages", [])
         self._values.update(versions=versions(), commit=commit(), hardware=hardware())
         self._session: dict[str, Any] = {"command": command, "started": _now(), "ended": None, "seconds": None}
+        if processes.count() > 1:
+            self._session["processes"] = processes.count()
         self._values.setdefault("sessions", []).append(self._session)
         self._began = time.perf_counter()
         self._write()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 import routelab
+from routelab import processes
 from routelab.corpus import GENERATORS, drawn, generated_rows
 from routelab.data.hybrid import HybridCorpus, bare_answer, build_hybrid, condense, read_targets, two_phases
 from routelab.data.sources import load_rows
@@ -36,8 +38,9 @@ Rows = Sequence[Mapping[str, Any]]
 Say = Callable[[str], None]
 
 
-def run_modes(recipe: ModesRecipe, run: RunDirectory, *, command: str, say: Say = lambda text: None) -> Page:
-    """Run every stage that the run directory does not hold yet, write the report, and return its page."""
+def run_modes(recipe: ModesRecipe, run: RunDirectory, *, command: str, say: Say = lambda text: None) -> Page | None:
+    """Run every stage that the run directory does not hold yet, write the report, and return its page, in the first
+    process; None in the others."""
     manifest = Manifest(run, recipe, command)
     for name, digest in host_hashes(recipe.host).items():
         manifest.record("host", name, digest)
@@ -46,15 +49,24 @@ def run_modes(recipe: ModesRecipe, run: RunDirectory, *, command: str, say: Say 
     _measure(recipe, run, BASE, None, manifest, say)
     for seed in recipe.seeds:  # seed by seed: a run that is cut short has whole comparisons
         for arm in sorted(recipe.arms, key=lambda each: each == "average"):
-            if not run.trained(arm, seed).is_file():
+            if _missing(run.trained(arm, seed)):
                 say(f"training {arm}, seed {seed}")
                 with manifest.stage("train", arm=arm, seed=seed):
                     write_json(run.trained(arm, seed), _train(recipe, run, arm, seed, rows[arm]))
             _measure(recipe, run, arm, seed, manifest, say)
+    return _conclude(recipe, run, manifest) if processes.is_first() else None
+
+
+def _conclude(recipe: ModesRecipe, run: RunDirectory, manifest: Manifest) -> Page:
     write_json(run.results, collect_modes(recipe, run))
     manifest.close()
     page, _ = report_run(run.path)
     return page
+
+
+def _missing(path: Path) -> bool:
+    """Whether a stage has not left its summary yet; the same for all processes of a run."""
+    return processes.first_decides(lambda: not path.is_file())
 
 
 def _corpora(recipe: ModesRecipe, run: RunDirectory, manifest: Manifest) -> dict[str, Rows]:
@@ -101,7 +113,7 @@ def _source_rows(spec: HybridSpec) -> Rows:
 
 def _probe(recipe: ModesRecipe, run: RunDirectory, rows: Rows, manifest: Manifest, say: Say) -> None:
     path = run.path / "interference.json"
-    if not recipe.probe or path.is_file():
+    if not recipe.probe or not processes.is_first() or path.is_file():
         return
     say("comparing the gradients of both modes before training")
     model, tokenizer = load(recipe.host)
@@ -179,7 +191,7 @@ def _average(recipe: ModesRecipe, run: RunDirectory, arm: str, seed: int, model:
 
 def _measure(recipe: ModesRecipe, run: RunDirectory, arm: str, seed: int | None, manifest: Manifest, say: Say) -> None:
     folder = run.records(arm, seed)
-    if (folder / "leakage.json").is_file():
+    if not _missing(folder / "leakage.json"):
         return
     say(f"measuring {'the host' if seed is None else f'{arm}, seed {seed}'} in both modes")
     model, tokenizer = load(recipe.host) if seed is None else _start(recipe, run, arm, seed)

@@ -2,6 +2,8 @@
 
 What is evaluated is what was saved: every stage starts from the host as loaded and puts the saved routing on it. A
 stage whose summary is in the run directory is not run again; a training that was cut off goes on from its checkpoint.
+
+Several processes (``torchrun``) train and evaluate together; the first decides what is missing, and does the rest.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import numpy as np
 import torch
 
 import routelab
+from routelab import processes
 from routelab.corpus import training_rows
 from routelab.evaluate.evaluation import evaluate
 from routelab.held_out import held_out_texts
@@ -37,15 +40,16 @@ Rows = Sequence[Mapping[str, Any]]
 Say = Callable[[str], None]
 
 
-def run_recipe(recipe: Recipe, run: RunDirectory, *, command: str, say: Say = lambda text: None) -> Page:
-    """Run every stage that the run directory does not hold yet, write the report, and return its page."""
+def run_recipe(recipe: Recipe, run: RunDirectory, *, command: str, say: Say = lambda text: None) -> Page | None:
+    """Run every stage that the run directory does not hold yet, write the report, and return its page, in the first
+    process; None in the others."""
     manifest = Manifest(run, recipe, command)
     for name, digest in host_hashes(recipe.host).items():
         manifest.record("host", name, digest)
     # Seed by seed: a run that is cut short has whole comparisons.
     pairs = [(arm, seed) for seed in recipe.seeds for arm in recipe.arms]
     _measure(recipe, run, BASE, None, manifest, say)
-    missing = [pair for pair in pairs if not run.trained(*pair).is_file()]
+    missing = processes.first_decides(lambda: [pair for pair in pairs if not run.trained(*pair).is_file()])
     rows = _training_rows(recipe, manifest) if missing else []
     encoded: EncodedRows | None = None
     for arm, seed in missing:
@@ -54,9 +58,14 @@ def run_recipe(recipe: Recipe, run: RunDirectory, *, command: str, say: Say = la
             model, tokenizer = load(recipe.host)
             encoded = encoded or encode_rows(tokenizer, rows, recipe.train)
             _train(recipe, run, model, tokenizer, arm, seed, encoded)
-    run.write_metrics(pairs)
+    if processes.is_first():
+        run.write_metrics(pairs)
     for arm, seed in pairs:
         _measure(recipe, run, arm, seed, manifest, say)
+    return _conclude(recipe, run, manifest) if processes.is_first() else None
+
+
+def _conclude(recipe: Recipe, run: RunDirectory, manifest: Manifest) -> Page:
     write_json(run.results, collect(recipe, run))
     manifest.close()
     page, _ = report_run(run.path)
@@ -118,9 +127,7 @@ def _train(
 
 def _measure(recipe: Recipe, run: RunDirectory, arm: str, seed: int | None, manifest: Manifest, say: Say) -> None:
     """Run the evaluations and the expert recording of one arm and seed, or of the host itself (``seed`` None)."""
-    tasks = [spec for spec in recipe.evaluate if not run.scored(arm, seed, spec.task).is_file()]
-    experts = not run.chosen(arm, seed).is_file()
-    aligned = "alignment" in recipe.study and not run.aligned(arm, seed).is_file()
+    tasks, experts, aligned = processes.first_decides(lambda: _unmeasured(recipe, run, arm, seed))
     if not tasks and not experts and not aligned:
         return
     model, tokenizer = load(recipe.host)
@@ -134,6 +141,8 @@ def _measure(recipe: Recipe, run: RunDirectory, arm: str, seed: int | None, mani
         say(f"evaluating {name} on {spec.task}")
         with manifest.stage("evaluate", arm=arm, seed=seed, task=spec.task):
             _evaluate(run, model, tokenizer, spec, arm, seed)
+    if not processes.is_first():
+        return
     if experts:
         with manifest.stage("experts", arm=arm, seed=seed):
             _record_experts(recipe.evaluate[0], run, model, tokenizer, arm, seed)
@@ -141,6 +150,13 @@ def _measure(recipe: Recipe, run: RunDirectory, arm: str, seed: int | None, mani
         with manifest.stage("alignment", arm=arm, seed=seed):
             texts = {spec.task: held_out_texts(spec, run, tokenizer) for spec in recipe.evaluate}
             write_json(run.aligned(arm, seed), task_experts(model, texts))
+
+
+def _unmeasured(recipe: Recipe, run: RunDirectory, arm: str, seed: int | None) -> tuple[list[TaskSpec], bool, bool]:
+    """Return the evaluations that are missing, and whether the chosen experts and the alignment are."""
+    tasks = [spec for spec in recipe.evaluate if not run.scored(arm, seed, spec.task).is_file()]
+    aligned = "alignment" in recipe.study and not run.aligned(arm, seed).is_file()
+    return tasks, not run.chosen(arm, seed).is_file(), aligned
 
 
 def _evaluate(

@@ -5,7 +5,7 @@
     records/base/<task>.jsonl
 
 Every file is written under a temporary name and renamed, so a file that exists is whole. A stage is finished when its
-``.json`` summary exists; that file is written last.
+``.json`` summary exists; that file is written last. Of several processes only the first writes.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 import yaml
 
+from routelab import processes
 from routelab.errors import RecipeError
 from routelab.recipe import AnyRecipe, first_difference, read_text, recipe_values, recipe_yaml
 
@@ -40,7 +41,7 @@ class RunDirectory:
         """
         run = cls(path)
         try:
-            run._enter(recipe, resume=resume)
+            processes.first_decides(lambda: run._enter(recipe, resume=resume))
         except OSError as error:
             raise RecipeError(
                 f"{path} cannot be a run directory: {error.strerror}; choose another with --out"
@@ -133,6 +134,8 @@ class RunDirectory:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file through a temporary name."""
+    if not processes.is_first():
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_text(text, encoding="utf-8")

@@ -12,7 +12,8 @@ import pytest
 from rich.console import Console
 
 from routelab.errors import ConfigError, RecipeError
-from routelab.table1.grid import RESTARTS, run_grid
+from routelab.execution.tasks import RESTARTS
+from routelab.table1.grid import run_grid
 from routelab.table1.spec import CellSpec
 
 GOOD = CellSpec(2, 2, source="fictional", pairs=10, hidden_size=16, num_heads=2, neurons=8, epochs=1)
@@ -44,13 +45,13 @@ class Pool:
 
     def __init__(self, *_: object, **__: object) -> None: ...
 
-    def submit(self, function: object, spec: CellSpec, *_: object, **__: object) -> Future:
+    def submit(self, attempt: object, function: object, arguments: tuple[CellSpec, ...]) -> Future:
         future: Future = Future()
         if Pool.deaths > 0:
             Pool.deaths -= 1
             future.set_exception(BrokenProcessPool("a worker was killed"))
         else:
-            future.set_result({"name": spec.name, "accuracy": 1.0, "seconds": 0.0})
+            future.set_result(({"name": arguments[0].name, "accuracy": 1.0, "seconds": 0.0}, None))
         return future
 
     def shutdown(self, **_: object) -> None: ...
@@ -60,7 +61,7 @@ class Pool:
 def test_a_killed_worker_starts_its_cells_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, deaths: int, left: int
 ) -> None:
-    monkeypatch.setattr("routelab.table1.grid.ProcessPoolExecutor", Pool)
+    monkeypatch.setattr("routelab.execution.local.ProcessPoolExecutor", Pool)
     monkeypatch.setattr(Pool, "deaths", deaths)
     found = run_grid([GOOD], 1, None, tmp_path, console=Console(file=io.StringIO()))
     assert (len(found["cells"]), len(found["failed"])) == (1 - left, left)
@@ -68,7 +69,7 @@ def test_a_killed_worker_starts_its_cells_again(
 
 
 def test_progress_has_time_left_on_a_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("routelab.table1.grid.ProcessPoolExecutor", Pool)
+    monkeypatch.setattr("routelab.execution.local.ProcessPoolExecutor", Pool)
     text = io.StringIO()
     run_grid([GOOD, BAD], 1, None, tmp_path, console=Console(file=text, force_terminal=True, width=120))
     assert "2 of 2 cells" in text.getvalue()

@@ -38,7 +38,7 @@ def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
     script = tmp_path / "grid.py"
     script.write_text(CODE, encoding="utf-8")
     grid = subprocess.Popen([sys.executable, str(script), str(tmp_path / "out")], stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while len(found := workers(grid.pid)) < 2 and time.monotonic() < deadline:  # the worker, and spawn's tracker
         time.sleep(0.2)
     time.sleep(3)

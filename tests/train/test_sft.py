@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 import routelab
-from routelab.errors import TrainingError
+from routelab.errors import LaunchError, TrainingError
 from routelab.train import TrainConfig, encode_rows, make_plan, train
 from routelab.train.collate import collate
 from routelab.train.encode import IGNORED
@@ -273,10 +273,11 @@ def test_refusals(
         weightless = attached_host()
     with pytest.raises(TrainingError, match="on the meta device"):
         train(weightless, tokenizer, rows, CONFIG, seed=0, output_dir=tmp_path)
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(TrainingError, match="one process, not in 2"):
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    monkeypatch.setenv("MASTER_PORT", "29500")  # and no WORLD_SIZE
+    with pytest.raises(LaunchError, match="started this one alone; on CPUs use torchrun"):
         train(attached_host(), tokenizer, rows, CONFIG, seed=0, output_dir=tmp_path)
-    monkeypatch.delenv("WORLD_SIZE")
+    monkeypatch.delenv("ACCELERATE_USE_CPU")
     assert not list(tmp_path.iterdir())
 
     model = attached_host()

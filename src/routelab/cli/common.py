@@ -27,6 +27,9 @@ Method = Annotated[str | None, typer.Option(help="Attach a method that needs no 
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="A setting of the method: block_size=16. Repeatable.")
 ]
+Backend = Annotated[
+    str, typer.Option(help="Where cells run: local (processes of this machine) or ray (pip install 'routelab[ray]').")
+]
 NumSteps = Annotated[int | None, typer.Option(min=1, help="Recurrent steps; the host's own number by default.")]
 
 
@@ -86,9 +89,16 @@ def read_prompt(prompt: str) -> str:
     return text
 
 
+def cores() -> int:
+    """Return the threads of this process's computations: ``OMP_NUM_THREADS``, else the cores it may use."""
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    return int(told) if told.isdecimal() and int(told) else len(os.sched_getaffinity(0))
+
+
 def quiet() -> None:
     """Keep the libraries' progress bars and advice off the terminal; what is wrong is raised, not logged."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # for the processes that are started
     from transformers.utils import logging
 
     logging.set_verbosity_error()

@@ -39,6 +39,7 @@ def construct(
     if out is None:
         raise ConfigError("--out is missing: the directory for the model and its certificate")
     from routelab.data.knowledge import read_knowledge
+    from routelab.report.html import report_run
 
     assert facts is not None
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -47,6 +48,7 @@ def construct(
     made = theory.construct_dense(knowledge, eps) if dense else theory.construct_moe(knowledge, eps, router)
     certificate = theory.certify(made)
     theory.save(made, certificate, out)
+    report_run(out)
     show_certificate(certificate, out)
 
 

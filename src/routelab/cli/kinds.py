@@ -20,25 +20,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Actions:
-    """``run`` takes the run directory, the command line and a console for progress; ``check`` prints what it found."""
+    """``run`` takes the run directory, the command line and a console for progress, and returns the
+    page in the first process; ``check`` prints what it found."""
 
-    run: Callable[[RunDirectory, str, Console], Page]
+    run: Callable[[RunDirectory, str, Console], Page | None]
     check: Callable[[Console], None]
 
 
-def actions(recipe: AnyRecipe, cells: Sequence[str]) -> Actions:
-    """Return the actions of a recipe, limited to the ``cells`` of a table.
+def actions(recipe: AnyRecipe, cells: Sequence[str], backend: str = "local") -> Actions:
+    """Return the actions of a recipe, limited to the ``cells`` of a table, which run on ``backend``.
 
     Raises:
-        ConfigError: cells of a recipe that is no table. RecipeError: cells that the table does not have.
+        ConfigError: cells of a recipe that is no table. RecipeError: cells that the table does not have. LaunchError:
+            several processes for a recipe that they cannot share.
     """
+    from routelab import processes
+    from routelab.execution import executor
     from routelab.recipe import ModesRecipe, Table1Recipe, WorkingSetsRecipe
     from routelab.recipe.table1 import chosen_cells
 
+    if isinstance(recipe, Table1Recipe | WorkingSetsRecipe):
+        processes.require_one(recipe.name)
     if isinstance(recipe, Table1Recipe):
-        return _table1(recipe, chosen_cells(recipe, cells))
+        executor(backend, recipe.workers, 1)  # refuses an unknown backend before anything is written
+        return _table1(recipe, chosen_cells(recipe, cells), backend)
     if cells:
         raise ConfigError(f"{recipe.name} is no table, so it has no cells; leave --cell out")
+    if backend != "local":
+        raise ConfigError(f"{recipe.name} is no table, so it has no cells to run on {backend!r}; leave --backend out")
     if isinstance(recipe, ModesRecipe):
         from routelab.dryrun_modes import check_modes
         from routelab.modes import run_modes
@@ -52,7 +61,9 @@ def actions(recipe: AnyRecipe, cells: Sequence[str]) -> Actions:
     return _training(recipe)
 
 
-def _telling(recipe: AnyRecipe, run: Callable[..., Page], check: Callable[..., list[tuple[str, str]]]) -> Actions:
+def _telling(
+    recipe: AnyRecipe, run: Callable[..., Page | None], check: Callable[..., list[tuple[str, str]]]
+) -> Actions:
     def show(console: Console) -> None:
         _pairs(console, recipe, check(recipe))
 
@@ -74,10 +85,10 @@ def _training(recipe: Recipe) -> Actions:
     )
 
 
-def _table1(recipe: Table1Recipe, only: Sequence[CellSpec]) -> Actions:
+def _table1(recipe: Table1Recipe, only: Sequence[CellSpec], backend: str) -> Actions:
     from routelab.table1.run import run_table1
 
-    run = partial(run_table1, recipe, only=only)
+    run = partial(run_table1, recipe, only=only, backend=backend)
 
     def show(console: Console) -> None:
         shape = f"tasks {list(recipe.tasks)}, experts {list(recipe.experts)}, losses {list(recipe.losses)}"

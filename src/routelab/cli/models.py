@@ -167,6 +167,9 @@ def evaluate(
         )
         return
     assert task is not None
+    from routelab import processes
+
+    processes.join()
     model, tokenizer = load_model(host, routing, dtype, trust_remote_code)
     from routelab.evaluate import evaluate as evaluated
     from routelab.report.terminal import print_summary
@@ -189,6 +192,8 @@ def evaluate(
         from routelab.rundir import write_json
 
         write_json(out / "summary.json", {"host": host, "routing": routing and str(routing), **summary})
+    if not processes.is_first():
+        return
     if as_json:
         typer.echo(json.dumps(summary, ensure_ascii=False))
     else:

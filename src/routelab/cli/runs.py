@@ -6,11 +6,14 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from routelab.cli.common import console, quiet
+from routelab.cli.common import Backend, console, quiet
+
+if TYPE_CHECKING:
+    from routelab.recipe import AnyRecipe
 
 #: Parts of the demo: the folder of each below the demo's, and its recipe.
 DEMO = (("aar", "mini/aar"), ("pathlock", "demo/pathlock"), ("table1", "demo/table1"), ("wise", "demo/wise"))
@@ -24,6 +27,7 @@ def demo(
     for part, recipe in DEMO:
         _run(recipe, [], folder / part, resume=False)
     _construct(folder / "construct")
+    _report_several([*(folder / part for part, _ in DEMO), folder / "construct"], folder)
 
 
 def run(
@@ -37,33 +41,73 @@ def run(
     cell: Annotated[
         list[str] | None, typer.Option(help="Of a table, run this cell only: tasks=20,experts=5. Repeatable.")
     ] = None,
+    backend: Backend = "local",
 ) -> None:
     """Run a recipe: train every arm and seed, evaluate, compare, report."""
     if dry_run:
         _dry_run(recipe, set_ or [], cell or [])
     else:
-        _run(recipe, set_ or [], out, resume=resume, cells=cell or [])
+        _run(recipe, set_ or [], out, resume=resume, cells=cell or [], backend=backend)
 
 
-def report(run: Annotated[Path, typer.Argument(help="A run directory.")]) -> None:
-    """Draw the figures and write report.html of a run again, and print its tables."""
+def report(
+    run: Annotated[list[Path], typer.Argument(help="A run, study or construction; several are compared.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Directory of the page of several; runs/comparison by default.")
+    ] = None,
+) -> None:
+    """Draw the figures and write report.html of a run again, or one page of several; print the tables."""
     from routelab.report.html import report_run
     from routelab.report.terminal import print_page
 
-    page, written = report_run(run)
+    if len(run) > 1 or out is not None:
+        _report_several(run, out or Path("runs/comparison"))
+        return
+    page, written = report_run(run[0])
     print_page(console(), page)
     typer.echo(f"\n{written[0]}")
 
 
 def recipes(name: Annotated[str | None, typer.Argument(help="Print this recipe.")] = None) -> None:
-    """List the shipped recipes, or print one, to be saved and changed."""
-    from routelab.recipe import load_recipe, read_text, recipe_path, shipped_recipes
+    """List the shipped recipes with what they reproduce and need, or print one, to be saved and changed."""
+    from routelab.recipe import read_text, recipe_path, shipped_recipes
     from routelab.report.terminal import print_pairs
 
     if name is not None:
         typer.echo(read_text(recipe_path(name)), nl=False)
     else:
-        print_pairs(console(), "recipes", [(each, load_recipe(each).title) for each in shipped_recipes()])
+        print_pairs(console(), "recipes", [(each, _described(each)) for each in shipped_recipes()])
+
+
+def _described(name: str) -> str:
+    from routelab.recipe import load_recipe, recipe_needs
+
+    host, method = _host_and_method(load_recipe(name))
+    needs = recipe_needs(name)
+    told = {"reproduces": needs.reproduces, "memory": needs.memory, "data": needs.data, "time": needs.time}
+    return "\n".join([f"{method} on {host}", *(f"{what}: {text}" for what, text in told.items() if text)])
+
+
+def _host_and_method(recipe: AnyRecipe) -> tuple[str, str]:
+    from routelab.recipe import ModesRecipe, Table1Recipe, WorkingSetsRecipe
+
+    if isinstance(recipe, Table1Recipe):
+        return "one layer", "taskrouting"
+    if isinstance(recipe, ModesRecipe):
+        return recipe.host.name, "pathlock"
+    if isinstance(recipe, WorkingSetsRecipe):
+        return recipe.host.name, "wise"
+    names = dict.fromkeys(spec.method for specs in recipe.arms.values() for spec in specs)
+    return recipe.host.name, ", ".join(names)
+
+
+def _report_several(runs: list[Path], out: Path) -> None:
+    from routelab.report.comparison import report_runs
+    from routelab.report.terminal import print_page
+
+    page, written = report_runs(runs, out)
+    print_page(console(), page)
+    typer.echo(f"\n{written[0]}")
 
 
 def _construct(folder: Path) -> None:
@@ -71,26 +115,41 @@ def _construct(folder: Path) -> None:
     from routelab import theory
     from routelab.cli.construct import show_certificate
     from routelab.data.knowledge import fictional
+    from routelab.report.html import report_run
 
     made = theory.construct_moe(fictional(4, templates=3, pairs=20))
     certificate = theory.certify(made)
     theory.save(made, certificate, folder)
+    report_run(folder)
     show_certificate(certificate, folder)
 
 
-def _run(recipe: str, overrides: list[str], out: Path | None, *, resume: bool, cells: Sequence[str] = ()) -> None:
+def _run(
+    recipe: str,
+    overrides: list[str],
+    out: Path | None,
+    *,
+    resume: bool,
+    cells: Sequence[str] = (),
+    backend: str = "local",
+) -> None:
+    from routelab import processes
     from routelab.cli.kinds import actions
     from routelab.recipe import load_recipe
     from routelab.report.terminal import print_page
     from routelab.rundir import RunDirectory
 
+    processes.join()
     loaded = load_recipe(recipe, overrides)
-    own = actions(loaded, cells)  # before anything is written: cells that do not exist are refused here
+    own = actions(loaded, cells, backend)  # before anything is written: cells that do not exist are refused here
     directory = RunDirectory.open(out or Path("runs") / loaded.name, loaded, resume=resume)
     quiet()
-    page = own.run(directory, shlex.join(["routelab", *sys.argv[1:]]), console(stderr=True))
-    print_page(console(), page)
-    typer.echo(f"\n{directory.report}")
+    progress = console(stderr=True)
+    progress.quiet = not processes.is_first()
+    page = own.run(directory, shlex.join(["routelab", *sys.argv[1:]]), progress)
+    if page is not None:
+        print_page(console(), page)
+        typer.echo(f"\n{directory.report}")
 
 
 def _dry_run(recipe: str, overrides: list[str], cells: Sequence[str]) -> None:

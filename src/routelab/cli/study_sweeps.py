@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from routelab.cli.common import console, quiet
+from routelab.cli.common import Backend, console, cores, quiet
 from routelab.cli.study import Out, command_line, finish
 from routelab.errors import RecipeError
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 RecipeName = Annotated[str, typer.Option(help="A training recipe with an arm of attention-aware routing.")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Change one key of the recipe. Repeatable.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Run what is missing in this directory.")]
+Workers = Annotated[int, typer.Option(min=1, help="Cells at a time; they share the cores.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="List the cells and train nothing.")]
 
 
@@ -29,6 +30,8 @@ def depth(
     set_: Set = None,
     out: Out = None,
     resume: Resume = False,
+    backend: Backend = "local",
+    workers: Workers = 1,
     dry_run: DryRun = False,
 ) -> None:
     """Sweep of the layers that see attention: train an arm for each start or single layer; accuracy by task."""
@@ -40,7 +43,8 @@ def depth(
         starts = start if start is not None else [] if single else usable
         return depth_cells(loaded, usable, starts=starts, singles=single or [])
 
-    _sweep("depth", "Attention-aware routing by depth", recipe, set_, cells, out, resume=resume, dry_run=dry_run)
+    execution = (backend, workers)
+    _sweep("depth", "Attention-aware routing by depth", recipe, set_, cells, out, execution, resume, dry_run)
 
 
 def window(
@@ -50,6 +54,8 @@ def window(
     set_: Set = None,
     out: Out = None,
     resume: Resume = False,
+    backend: Backend = "local",
+    workers: Workers = 1,
     dry_run: DryRun = False,
 ) -> None:
     """Sweep of the window M and the views: train an arm for each; accuracy by task."""
@@ -60,7 +66,8 @@ def window(
         chosen = named_views(views or ["time", "time+frequency"])
         return window_cells(loaded, windows=size or [10, 20, 64], views=chosen)
 
-    _sweep("window", "Attention-aware routing by window", recipe, set_, cells, out, resume=resume, dry_run=dry_run)
+    execution = (backend, workers)
+    _sweep("window", "Attention-aware routing by window", recipe, set_, cells, out, execution, resume, dry_run)
 
 
 def _sweep(
@@ -70,12 +77,16 @@ def _sweep(
     overrides: Sequence[str] | None,
     build: Callable[[Recipe], list[Cell]],
     out: Path | None,
-    *,
+    execution: tuple[str, int],
     resume: bool,
     dry_run: bool,
 ) -> None:
+    from routelab import processes
+    from routelab.execution import executor
     from routelab.recipe import Recipe, load_recipe
 
+    backend, workers = execution
+    processes.require_one("a sweep")
     loaded = load_recipe(name, overrides or [])
     if not isinstance(loaded, Recipe):
         raise RecipeError(f"{name} is no training recipe, so it has no layers or windows to sweep")
@@ -84,6 +95,7 @@ def _sweep(
     if dry_run:
         _list(kind, made)
         return
+    execute = executor(backend, workers, max(1, cores() // workers))
     folder = out or Path(f"runs/study-{kind}")
     if folder.exists() and any(folder.iterdir()) and not resume:
         raise RecipeError(
@@ -91,10 +103,11 @@ def _sweep(
         )
     from routelab.studies import Notes
     from routelab.sweeps.collect import collect_sweep
-    from routelab.sweeps.run import run_sweep
+    from routelab.sweeps.run import by_workers, run_sweep
 
     notes = Notes(command_line(), loaded.host, loaded.seeds)
-    failed = run_sweep(made, folder, command=notes.command, say=console(stderr=True).log)
+    run = by_workers(execute)
+    failed = run_sweep(made, folder, command=notes.command, execute=run, say=console(stderr=True).log)
     finish(folder, kind, title, collect_sweep(kind, loaded, made, folder, failed), notes)
 
 

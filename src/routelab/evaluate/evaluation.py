@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from routelab import processes
 from routelab.errors import EvaluationError
 from routelab.evaluate.equivalence import equivalent
 from routelab.evaluate.generate import generate_answers
@@ -45,6 +46,9 @@ def evaluate(
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Record:
     """Evaluate ``model`` on ``task`` and return plain data.
+
+    Processes that have joined (``torchrun``) share the examples out, so all of them must call this; each returns
+    the whole result, the first writes.
 
     Args:
         task: a name known to :func:`get_task`, built with ``limit`` and ``options``, or a task.
@@ -119,14 +123,18 @@ def answer_records(
     """
     if task.kind != "answer":
         raise EvaluationError(f"the task {task.name!r} is a {task.kind} and has no generated answers")
-    records = generate_answers(
-        model,
-        tokenizer,
-        [example["prompt"] for example in task.examples],
-        ids=[example["id"] for example in task.examples],
-        stop=task.stop,
-        **generation,
-    )
+
+    def answers(examples: Sequence[Record]) -> list[Record]:
+        return generate_answers(
+            model,
+            tokenizer,
+            [example["prompt"] for example in examples],
+            ids=[example["id"] for example in examples],
+            stop=task.stop,
+            **generation,
+        )
+
+    records = processes.share_out(task.examples, answers, each=generation.get("num_samples", 1))
     gold = {example["id"]: example["gold"] for example in task.examples}
     for record in records:
         found = find_answer(record["output"], task.letters)
@@ -143,7 +151,9 @@ def answer_records(
 
 
 def write_records(path: str | Path, records: Iterable[Record]) -> None:
-    """Write records as JSON lines, whole or not at all."""
+    """Write records as JSON lines, whole or not at all; only the first of several processes does."""
+    if not processes.is_first():
+        return
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
@@ -202,7 +212,10 @@ def _choices(
     questions = [(example["prompt"], example["choices"]) for example in task.examples]
     # In a chat the reply is the choice and nothing more, so its end counts too.
     ending = "" if isinstance(task.examples[0]["prompt"], str) else tokenizer.eos_token or ""
-    scores = choice_log_likelihoods(model, tokenizer, questions, ending=ending, batch_size=batch_size)
+    scores = processes.share_out(
+        questions,
+        lambda own: choice_log_likelihoods(model, tokenizer, own, ending=ending, batch_size=batch_size),
+    )
     records = [
         {
             "id": example["id"],
@@ -225,7 +238,7 @@ def _choices(
 def _losses(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, task: Task, batch_size: int
 ) -> tuple[Record, list[Record]]:
-    losses = text_loss(model, tokenizer, task.examples, batch_size=batch_size)
+    losses = processes.share_out(task.examples, lambda own: text_loss(model, tokenizer, own, batch_size=batch_size))
     records = [
         {"id": example["id"], "loss": each.loss, "tokens": each.tokens, "score": each.loss}
         for example, each in zip(task.examples, losses, strict=True)

@@ -14,6 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from routelab import processes
 from routelab._version import __version__
 from routelab.errors import CheckpointError, closest
 from routelab.methods.attachment import attach, attached, attached_host, detach
@@ -34,7 +35,7 @@ def save(model: PreTrainedModel, path: str | os.PathLike[str]) -> Path:
 
     The JSON holds each method's configuration, the host's name and the numbers that the tensors depend on, and the
     SHA-256 of the tensor file. Both files are written under temporary names and renamed. The tokenizer of a method
-    that reads text is saved beside them.
+    that reads text is saved beside them. Several processes all call this; shards are gathered, the first writes.
 
     Raises:
         HostError: nothing is attached.
@@ -45,8 +46,12 @@ def save(model: PreTrainedModel, path: str | os.PathLike[str]) -> Path:
         raise CheckpointError(f"{folder} is a file; routelab.save writes a directory")
     folder.mkdir(parents=True, exist_ok=True)
     tensors, shared = _once(
-        (f"{method.name}.{name}", tensor) for method in attached(model) for name, tensor in method.state_dict().items()
+        (f"{method.name}.{name}", _whole(tensor))
+        for method in attached(model)
+        for name, tensor in method.state_dict().items()
     )
+    if not processes.is_first():
+        return folder
     partial_tensors = folder / f"{ROUTING_TENSORS}.partial"
     save_file(tensors, partial_tensors, metadata={"format": "pt"})
     description = {
@@ -136,6 +141,12 @@ def _read_description(folder: Path) -> dict[str, Any]:
         if name not in METHODS:
             raise CheckpointError(f"{file} names the unknown method {name!r}{closest(name, METHODS)}")
     return dict(description)
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    """Gather a tensor that FSDP has sharded; every process of the run takes part."""
+    gather = getattr(tensor, "full_tensor", None)
+    return tensor if gather is None else gather()
 
 
 def _once(named: Iterable[tuple[str, Tensor]]) -> tuple[dict[str, Tensor], dict[str, str]]:

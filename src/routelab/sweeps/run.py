@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from routelab.errors import RoutelabError
+from routelab import execution
+from routelab.execution.tasks import attempt
 from routelab.recipe import Recipe
 from routelab.run import run_recipe
 from routelab.rundir import BASE, RunDirectory
@@ -59,12 +60,18 @@ def run_job(job: Job) -> None:
 def one_by_one(jobs: Sequence[Job]) -> Iterator[tuple[str, str | None]]:
     """Run jobs in this process, in order."""
     for job in jobs:
-        try:
-            run_job(job)
-        except (RoutelabError, RuntimeError, MemoryError, OSError) as error:
-            yield job.name, f"{type(error).__name__}: {error}"
-        else:
-            yield job.name, None
+        _, error = attempt(run_job, (job,))
+        yield job.name, error
+
+
+def by_workers(execute: execution.Execute) -> Execute:
+    """Run jobs as tasks in other processes."""
+
+    def run(jobs: Sequence[Job]) -> Iterator[tuple[str, str | None]]:
+        for outcome in execute([execution.Task(job.name, run_job, (job,)) for job in jobs]):
+            yield outcome.name, outcome.error
+
+    return run
 
 
 def run_sweep(
@@ -79,6 +86,7 @@ def run_sweep(
 
     Cells of the folder that are finished are left as they are; one that was cut off goes on from its checkpoint.
     """
+    folder = folder.resolve()  # a worker may be elsewhere
     base = folder_of(folder, CONTROL) / "records" / BASE
     failed: dict[str, str] = {}
     for group in ([cell for cell in cells if cell.name == CONTROL], [cell for cell in cells if cell.name != CONTROL]):

@@ -29,8 +29,8 @@ def run_cell(
     spec: CellSpec,
     data_root: Path | None,
     out_dir: Path,
-    *,
     resume: bool = False,
+    *,
     on_epoch: Callable[[dict[str, float]], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Run one cell, or read it where it is finished; return its result, which is also ``out_dir/<name>.json``.

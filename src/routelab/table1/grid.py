@@ -1,29 +1,20 @@
-"""Many cells in worker processes: resumable, with time left, and no cell lost to another's failure."""
+"""Many cells, several at a time: resumable, with time left, and no cell lost to another's failure."""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from routelab.errors import ConfigError, RoutelabError
+from routelab.errors import ConfigError
+from routelab.execution import Task, executor
 from routelab.table1.cell import finished, run_cell
 from routelab.table1.spec import CellSpec
-
-#: How often a pool whose worker was killed is started again before its unfinished cells count as failed.
-RESTARTS = 3
 
 
 def run_grid(
@@ -34,8 +25,11 @@ def run_grid(
     *,
     resume: bool = True,
     console: Console | None = None,
+    backend: str = "local",
 ) -> dict[str, Any]:
     """Run cells in the order given, ``workers`` at a time in processes of one thread; finished ones are only read.
+
+    ``backend`` is where the processes are: see :func:`routelab.execution.executor`.
 
     Progress with time left is shown on a terminal; elsewhere each finished cell is one line.
 
@@ -44,7 +38,7 @@ def run_grid(
         ``seconds``.
 
     Raises:
-        ConfigError: no cells, or fewer than one worker.
+        ConfigError: no cells, or fewer than one worker. BackendError, MissingPackageError: no such backend here.
         RecipeError: a finished cell is there without ``resume``, is damaged, or has other settings. Nothing has run.
     """
     if not specs or workers < 1:
@@ -56,75 +50,25 @@ def run_grid(
         path = out_dir / f"{spec.name}.json"
         if path.exists():
             results[spec] = finished(path, spec) if resume else run_cell(spec, data_root, out_dir)
-    todo = [spec for spec in specs if spec not in results]
+    todo = {spec.name: spec for spec in specs if spec not in results}
     failed: dict[CellSpec, str] = {}
-    with _progress(console or Console(stderr=True), todo) as tell:
-        for spec, outcome in _outcomes(todo, workers, data_root, out_dir):
-            if isinstance(outcome, BaseException):
-                failed[spec] = f"{type(outcome).__name__}: {outcome}"
-                tell(spec, f"failed, {failed[spec]}")
+    run = executor(backend, workers, 1)
+    tasks = [Task(name, run_cell, (spec, data_root, out_dir.resolve(), True)) for name, spec in todo.items()]
+    with _progress(console or Console(stderr=True), list(todo.values())) as tell:
+        for outcome in run(tasks) if tasks else ():
+            spec = todo[outcome.name]
+            if outcome.error is not None:
+                failed[spec] = outcome.error
+                tell(spec, f"failed, {outcome.error}")
             else:
-                results[spec] = outcome
-                tell(spec, f"accuracy {outcome['accuracy']:.1%}, {outcome['seconds']:.0f} s")
+                results[spec] = outcome.value
+                tell(spec, f"accuracy {outcome.value['accuracy']:.1%}, {outcome.value['seconds']:.0f} s")
     return {
         "cells": [results[spec] for spec in specs if spec in results],
         "failed": [{"cell": spec.name, "error": failed[spec]} for spec in specs if spec in failed],
         "planned": len(specs),
         "seconds": time.perf_counter() - started,
     }
-
-
-def _outcomes(
-    specs: Sequence[CellSpec], workers: int, data_root: Path | None, out_dir: Path
-) -> Iterator[tuple[CellSpec, dict[str, Any] | BaseException]]:
-    """Yield the result or the error of every cell as it comes.
-
-    A worker that is killed takes its pool with it, and the pool does not tell which cell it was. So a new pool gets
-    all that are not finished, a few times.
-    """
-    todo = list(specs)
-    for attempt in range(RESTARTS + 1):
-        broken: BrokenProcessPool | None = None
-        left: list[CellSpec] = []
-        context = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker)
-        try:
-            futures: dict[Future[dict[str, Any]], CellSpec] = {}
-            for spec in todo:
-                try:
-                    futures[pool.submit(run_cell, spec, data_root, out_dir, resume=True)] = spec
-                except BrokenProcessPool as error:
-                    broken, left = error, [*left, spec]
-            for future in as_completed(futures):
-                try:
-                    outcome: dict[str, Any] | BaseException = future.result()
-                except BrokenProcessPool as error:
-                    broken, left = error, [*left, futures[future]]
-                    continue
-                except (RoutelabError, RuntimeError, MemoryError, OSError) as error:
-                    outcome = error
-                yield futures[future], outcome
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-        if broken is None:
-            return
-        todo = [spec for spec in todo if spec in set(left)]
-        if attempt == RESTARTS:
-            for spec in todo:
-                yield spec, broken
-
-
-def _start_worker() -> None:
-    """Compute in one thread, and end with the parent, which may be killed without a word to its workers."""
-    torch.set_num_threads(1)
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-
-
-def _end_with(parent: BaseProcess) -> None:
-    parent.join()
-    os._exit(1)
 
 
 @contextmanager

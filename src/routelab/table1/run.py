@@ -28,6 +28,7 @@ def run_table1(
     command: str,
     only: Sequence[CellSpec] | None = None,
     console: Console | None = None,
+    backend: str = "local",
 ) -> Page:
     """Run the cells of a recipe, or ``only`` some of them, write the report of all that are finished, return its page.
 
@@ -39,7 +40,7 @@ def run_table1(
     wanted = recipe.cells if only is None else list(only)
     root = data_root() if os.environ.get("ROUTELAB_DATA") else None
     with manifest.stage("cells", cells=len(wanted)):
-        outcome = run_grid(wanted, recipe.workers, root, folder, console=console)
+        outcome = run_grid(wanted, recipe.workers, root, folder, console=console, backend=backend)
     done = [finished(path, cell) for cell in recipe.cells if (path := folder / f"{cell.name}.json").is_file()]
     if not done:
         raise TrainingError(f"no cell is finished: {outcome['failed'][0]['cell']}: {outcome['failed'][0]['error']}")

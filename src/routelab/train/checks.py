@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
+from routelab import processes
 from routelab.errors import HostError, TrainingError
 from routelab.hosts.locate import FAMILIES, locate
 from routelab.hosts.routing import require_router_gradient
@@ -25,17 +25,16 @@ def check_place(model: PreTrainedModel, config: TrainConfig) -> None:
     """Refuse machines and precisions on which a run would not be the planned one.
 
     Raises:
-        TrainingError: several processes or GPUs, weights on the meta device, or autocast over a host of low precision.
+        TrainingError: several GPUs for one process, weights on the meta device, or autocast over a host that is not
+            float32.
     """
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
-    if processes > 1:
+    spread = hasattr(model, "hf_device_map")
+    if processes.count() > 1 and spread:
+        raise TrainingError("a host that a device_map spreads over GPUs cannot be trained by several processes")
+    if model.device.type == "cuda" and torch.cuda.device_count() > 1 and not spread and processes.count() == 1:
         raise TrainingError(
-            f"training runs in one process, not in {processes}: start it without torchrun or accelerate"
-        )
-    if model.device.type == "cuda" and torch.cuda.device_count() > 1 and not hasattr(model, "hf_device_map"):
-        raise TrainingError(
-            f"{torch.cuda.device_count()} GPUs are visible and training uses one: set CUDA_VISIBLE_DEVICES, or load "
-            "the host with a device_map"
+            f"{torch.cuda.device_count()} GPUs are visible and one process uses one: start it with torchrun "
+            "--nproc-per-node N, set CUDA_VISIBLE_DEVICES, or load the host with a device_map"
         )
     if any(parameter.device.type == "meta" for parameter in model.parameters()):
         raise TrainingError("the model has no weights: some parameters are on the meta device")

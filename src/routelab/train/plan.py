@@ -30,6 +30,7 @@ class Plan:
         step_tokens: input tokens that have been seen after each step.
         fingerprint: hash over every token, every label and their order. Equal fingerprints mean equal batches, so two
             arms with the same one differ in nothing but their method.
+        fillers: batches whose labels do not count, in a plan that was dealt out to several processes.
     """
 
     documents: Sequence[Document]
@@ -38,6 +39,7 @@ class Plan:
     packed: bool
     step_tokens: tuple[int, ...]
     fingerprint: str
+    fillers: frozenset[int] = frozenset()
 
     @property
     def steps(self) -> int:
@@ -51,8 +53,15 @@ class Plan:
 
     def examples_of_step(self, batch: int) -> int:
         """Number of documents in the step that a batch belongs to."""
+        return sum(len(row) for number in self._counted(batch) for row in self.batches[number])
+
+    def passes_of_step(self, batch: int) -> int:
+        """Number of batches, fillers left out, in the step that a batch belongs to."""
+        return len(self._counted(batch))
+
+    def _counted(self, batch: int) -> list[int]:
         first = batch - batch % self.grad_accum
-        return sum(len(row) for rows in self.batches[first : first + self.grad_accum] for row in rows)
+        return [n for n in range(first, min(first + self.grad_accum, len(self.batches))) if n not in self.fillers]
 
     @property
     def labelled(self) -> int:

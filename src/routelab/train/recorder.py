@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from routelab import processes
 from routelab.train.plan import Plan
 
 Log = dict[str, float | int]
@@ -24,7 +25,7 @@ class Recorder:
     A line holds: ``step``; ``loss``, the mean over the steps since the line before; where a method adds a loss of its
     own, ``router_loss``, that part likewise, which ``loss`` leaves out; ``learning_rate`` and ``grad_norm`` (before
     clipping) of the step; ``tokens`` seen so far; ``tokens_per_second`` since the line before; ``seconds`` of training
-    so far; ``peak_memory_mb`` of the process, and of the GPU where there is one.
+    so far; ``peak_memory_mb`` of the process (the first, of several), and of the GPU where there is one.
 
     Args:
         path: the file; lines after ``resume_from`` steps are dropped from it.
@@ -87,6 +88,8 @@ class Recorder:
         }
         self._last_step, self._last_time = step, now
         self.history.append(line)
+        if not processes.is_first():
+            return
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         if self.on_log is not None:
@@ -112,6 +115,8 @@ def _keep_lines(path: Path, steps: int) -> list[Log]:
             break
         if line["step"] <= steps:
             kept.append(line)
+    if not processes.is_first():
+        return kept
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     partial.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")

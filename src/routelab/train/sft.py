@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from routelab import processes
 from routelab.errors import TrainingError
 from routelab.methods.attachment import attached, task_names
 from routelab.train.checkpoint import latest_checkpoint, read_progress, step_of
@@ -28,6 +29,7 @@ from routelab.train.freeze import (
 from routelab.train.optimizer import MasterAdamW, linear_schedule
 from routelab.train.plan import Plan, make_plan
 from routelab.train.recorder import Log, Recorder, peak_memory
+from routelab.train.shares import shared_plan
 from routelab.train.tasks import tasks_digest, with_tasks
 
 if TYPE_CHECKING:
@@ -86,6 +88,10 @@ def train(
     Everything else is frozen, hashed before and after, and must be bit-identical. The model is trained on the device
     it is on; apart from the trained tensors it comes back as it went in: forward, configs, flags, modes, hooks.
 
+    Started by ``torchrun``, the processes share every step out: its batches, or their rows where there are too few
+    batches. Each holds the whole model (DDP); a step is the one that a single process would make, apart from rounding,
+    and so is what is recorded. The first process writes; a checkpoint goes on with any number of processes.
+
     Args:
         rows: ``{"messages": [{"role", "content"}, ...]}`` each, with a ``"task"`` where a method needs one; or what
             :func:`encode_rows` made of them with the same tokenizer and settings, so that several runs encode them
@@ -98,17 +104,19 @@ def train(
 
     Raises:
         TrainingError: nothing is attached, no labelled token is left, a router would get no gradient, packing would
-            let documents see each other, a row has no task where a method needs one, the loss is not finite, or a
-            frozen tensor changed.
+            let documents see each other, batches cannot be shared by the processes, a row has no task where a method
+            needs one, the loss is not finite, or a frozen tensor changed.
         CheckpointError: the checkpoint is damaged or belongs to another run.
         DataError: a row cannot be rendered.
+        LaunchError: several processes were asked for in a way that does not give them.
     """
     directory = Path(output_dir)
     directory.mkdir(parents=True, exist_ok=True)
     trainable = trainable_parameters(model)
     check_router_gradient(model)
+    processes.join()
     check_place(model, config)
-    start = latest_checkpoint(directory)
+    start = processes.first_decides(lambda: latest_checkpoint(directory))
     if start is not None and not resume:
         raise TrainingError(f"{directory} already holds {start.name}; pass resume=True or another directory")
 
@@ -172,12 +180,16 @@ def _run(
 ) -> None:
     from routelab.train.trainer import RoutingTrainer, sft_config
 
+    methods = attached(model)
+    own_loss = config.aux_loss_coef is not None or any(method.has_own_loss for method in methods)
+    shared = shared_plan(plan, processes.count(), whole_batches=own_loss)
+    conditional = any(True for method in methods for _ in method.conditional_parameters())
     optimizer = MasterAdamW(trainable, lr=config.learning_rate, weight_decay=config.weight_decay)
     trainer = RoutingTrainer(
         model=model,
         tokenizer=tokenizer,
-        args=sft_config(config, plan, seed=seed, directory=directory, device=model.device),
-        plan=plan,
+        args=sft_config(config, shared, seed=seed, directory=directory, device=model.device, conditional=conditional),
+        plan=shared,
         trainable=trainable,
         optimizer=optimizer,
         scheduler=linear_schedule(optimizer, config, plan.steps),
@@ -201,7 +213,7 @@ def _pad_token(tokenizer: PreTrainedTokenizerBase) -> int:
 
 @contextmanager
 def _progress_bar(plan: Plan, on_log: Callable[[Log], None] | None) -> Iterator[Callable[[Log], None] | None]:
-    if on_log is not None or not sys.stderr.isatty():
+    if on_log is not None or not sys.stderr.isatty() or not processes.is_first():
         yield on_log
         return
     from rich.console import Console

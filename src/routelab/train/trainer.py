@@ -16,6 +16,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import PrinterCallback, TrainerCallback, TrainerControl, TrainerState
 from trl import SFTConfig, SFTTrainer
 
+from routelab import processes
 from routelab.errors import TrainingError
 from routelab.methods.attachment import added_arguments, attached
 from routelab.train import checkpoint as ckpt
@@ -40,7 +41,7 @@ class Collator:
     def __call__(self, features: list[dict[str, int]]) -> dict[str, Tensor]:
         (feature,) = features
         plan, number = self.plan, feature["batch"]
-        return collate(
+        batch = collate(
             plan.documents,
             plan.batches[number],
             packed=plan.packed,
@@ -48,15 +49,23 @@ class Collator:
             arguments=self.arguments,
             examples=plan.examples_of_step(number) if self.by_example else None,
         )
+        if number in plan.fillers:
+            batch["labels"].fill_(IGNORED)
+        return batch
 
 
-def sft_config(config: TrainConfig, plan: Plan, *, seed: int, directory: Path, device: torch.device) -> SFTConfig:
-    """Return TRL's arguments, with every default of TRL's and Trainer's that would change the result set here."""
+def sft_config(
+    config: TrainConfig, plan: Plan, *, seed: int, directory: Path, device: torch.device, conditional: bool
+) -> SFTConfig:
+    """Return TRL's arguments, with every default of TRL's and Trainer's that would change the result set here.
+
+    ``conditional``: a forward pass may leave trained parameters out, which other processes must then not wait for.
+    """
     return SFTConfig(
         output_dir=str(directory),
         max_steps=plan.steps,
         per_device_train_batch_size=1,  # one "example" is one batch of the plan
-        gradient_accumulation_steps=plan.grad_accum,
+        gradient_accumulation_steps=plan.grad_accum // processes.count(),
         train_sampling_strategy="sequential",
         dataset_kwargs={"skip_prepare_dataset": True},
         remove_unused_columns=False,
@@ -70,6 +79,8 @@ def sft_config(config: TrainConfig, plan: Plan, *, seed: int, directory: Path, d
         bf16=config.dtype == "bfloat16",
         fp16=False,
         use_cpu=device.type == "cpu",
+        ddp_find_unused_parameters=conditional,
+        ddp_broadcast_buffers=False,
         dataloader_pin_memory=device.type == "cuda",
         seed=seed,
         save_strategy="steps",
@@ -107,9 +118,10 @@ class RoutingTrainer(SFTTrainer):
         pad_token: int,
         by_example: bool,
     ) -> None:
-        self.trainable, self.master, self.recorder, self.run = dict(trainable), optimizer, recorder, dict(run)
+        self.plan, self.trainable, self.master, self.recorder = plan, dict(trainable), optimizer, recorder
+        self.run = dict(run)
         self.progress: dict[str, Any] = {}
-        self.step_loss = self.step_router_loss = self.grad_norm = 0.0
+        self.step_loss = self.step_router_loss = self.grad_norm = self.pass_share = 0.0
         super().__init__(
             model=model,
             args=args,
@@ -119,7 +131,11 @@ class RoutingTrainer(SFTTrainer):
             optimizers=(optimizer, scheduler),
             callbacks=[StepCallback(self)],
         )
-        self.fused_loss = self.uses_fused_loss(args.device) and not by_example
+        # DDP takes the mean over the processes of gradients that are to be added up.
+        self.processes = processes.count()
+        # TRL's balance loss would count fillers.
+        apart = by_example or (self.processes > 1 and self.aux_loss_enabled)
+        self.fused_loss = self.uses_fused_loss(args.device) and not apart
         self.processing_class = None  # else Trainer rewrites the model's special tokens
         self.remove_callback(PrinterCallback)
 
@@ -130,7 +146,7 @@ class RoutingTrainer(SFTTrainer):
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         loss: Tensor = super().training_step(*args, **kwargs)
-        value = loss.item()
+        value = loss.item() / self.processes
         if not math.isfinite(value):
             raise TrainingError(f"the loss is {value} at step {self.state.global_step + 1}; lower learning_rate")
         self.step_loss += value
@@ -142,8 +158,13 @@ class RoutingTrainer(SFTTrainer):
     ) -> Any:
         """Return the language model's loss, with the host's balance loss and a method's own where they are on.
 
-        Both of these are means over a forward pass, so the mean over the passes of a step is taken.
+        Both of these are means over a forward pass, so the mean over the passes of a step is taken, those of all
+        processes; the pass of a filler counts for nothing.
         """
+        labels = inputs["labels"]
+        self.pass_share = self.processes / self.plan.passes_of_step(self.state.global_step * self.plan.grad_accum)
+        if self.processes > 1 and not (labels != IGNORED).any():
+            self.pass_share = 0.0
         own: list[Tensor] = []
 
         def note(model: nn.Module, args: tuple[Any, ...], output: Any) -> None:
@@ -157,8 +178,8 @@ class RoutingTrainer(SFTTrainer):
             handle.remove()
         loss, *outputs = computed if return_outputs else (computed,)
         if own:
-            share = own[0] / self.current_gradient_accumulation_steps
-            self.step_router_loss += share.item()
+            share = own[0] * self.pass_share
+            self.step_router_loss += share.item() / self.processes
             loss = loss + share.to(loss.device)
         return (loss, *outputs) if return_outputs else loss
 
@@ -180,11 +201,12 @@ class RoutingTrainer(SFTTrainer):
             handle.remove()
         if weights is None:
             loss = cross_entropy(outputs.logits.float(), labels[seen], reduction="sum") / num_items_in_batch
+            loss = loss * self.processes
         else:
             losses = cross_entropy(outputs.logits.float(), labels[seen], reduction="none")
-            loss = torch.dot(losses, weights[:, 1:][seen].to(losses))
+            loss = torch.dot(losses, weights[:, 1:][seen].to(losses)) * self.processes
         if self.aux_loss_enabled:
-            loss = loss + self.router_aux_loss_coef * outputs.aux_loss / self.current_gradient_accumulation_steps
+            loss = loss + self.router_aux_loss_coef * outputs.aux_loss * self.pass_share
         return (loss, outputs) if return_outputs else loss
 
     def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
@@ -206,6 +228,8 @@ class RoutingTrainer(SFTTrainer):
         pass
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        if not processes.is_first():
+            return
         ckpt.write_checkpoint(
             Path(self.args.output_dir),
             self.state.global_step,
@@ -263,9 +287,11 @@ class StepCallback(TrainerCallback):
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         trainer = self.trainer
         own = any(method.has_own_loss for method in attached(trainer.model))
+        losses = torch.tensor([trainer.step_loss, trainer.step_router_loss], dtype=torch.float64)
+        loss, router_loss = processes.add_up(losses).tolist()
         trainer.recorder.record(
-            loss=trainer.step_loss - trainer.step_router_loss,
-            router_loss=trainer.step_router_loss if own else None,
+            loss=loss - router_loss,
+            router_loss=router_loss if own else None,
             learning_rate=self.learning_rate,
             grad_norm=trainer.grad_norm,
         )
