@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 from routelab.errors import RecipeError
+from routelab.report.html import report_run
 from routelab.report.inputs import read_run
 
 
@@ -23,17 +24,53 @@ def folder(example: ModuleType, tmp_path: Path) -> Path:
 
 def test_a_whole_run_is_read(folder: Path, example: ModuleType) -> None:
     expected = (example.example_results(), example.example_metrics(), example.example_manifest())
-    assert read_run(folder) == expected
+    run = read_run(folder)
+    assert (run.results, run.metrics, run.manifest) == expected
+    assert (run.kind, run.missing) == ("training", [])
 
 
 @pytest.mark.parametrize("name", ["results.json", "metrics.jsonl", "manifest.json"])
-@pytest.mark.parametrize("content", ["{}", "[]", '{"arm": "a', None])
-def test_a_damaged_file_is_named(folder: Path, name: str, content: str | None) -> None:
-    if content is None:
-        (folder / name).unlink()
-    else:
-        (folder / name).write_text(content, encoding="utf-8")
+@pytest.mark.parametrize("content", ["{}", "[]", '{"arm": "a'])
+def test_a_damaged_file_is_named(folder: Path, name: str, content: str) -> None:
+    (folder / name).write_text(content, encoding="utf-8")
     with pytest.raises(RecipeError) as caught:
         read_run(folder)
     assert name in str(caught.value)
     assert "--resume" in str(caught.value)
+
+
+def test_without_results_there_is_no_report(folder: Path) -> None:
+    (folder / "results.json").unlink()
+    with pytest.raises(RecipeError, match=r"holds no results.json.*--resume"):
+        read_run(folder)
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "manifest.json"])
+def test_other_parts_may_be_missing_and_the_page_says_so(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    page, written = report_run(folder)
+    assert f"{name} is missing" in page.note
+    assert ("loss" in {panel.stem for panel in page.panels}) == (name != "metrics.jsonl")
+    assert len(written) == 1 + 3 * len(page.panels)
+
+
+def test_results_of_a_newer_version_are_named(folder: Path, example: ModuleType) -> None:
+    values = {**example.example_results(), "schema": 2}
+    (folder / "results.json").write_text(json.dumps(values), encoding="utf-8")
+    with pytest.raises(RecipeError, match=r"written by a newer version \(schema 2; .*upgrade routelab"):
+        read_run(folder)
+
+
+def test_results_of_an_older_version_that_lack_a_part_are_named(folder: Path, example: ModuleType) -> None:
+    values = example.example_results()
+    del values["arms"]["aar"]["train"]
+    (folder / "results.json").write_text(json.dumps(values), encoding="utf-8")
+    with pytest.raises(RecipeError, match=r"results.json lacks 'train'"):
+        report_run(folder)
+
+
+def test_an_unknown_kind_is_named(folder: Path, example: ModuleType) -> None:
+    values = {**example.example_results(), "kind": "modez"}
+    (folder / "results.json").write_text(json.dumps(values), encoding="utf-8")
+    with pytest.raises(RecipeError, match="of the kind 'modez', which this version cannot show; did you mean 'modes'"):
+        read_run(folder)

@@ -14,8 +14,8 @@ import pytest
 
 from routelab.errors import RecipeError
 from routelab.report.html import render, write_report
+from routelab.report.numbers import csv_text
 from routelab.report.studies import STUDIES, study_page
-from routelab.report.studies_parts import csv_text
 
 EVIL = "<script>alert(1)</script>"
 NAMES = {"model": EVIL, "control": "the host"}
@@ -203,6 +203,12 @@ FOUND: dict[str, dict[str, Any]] = {
         "stability": {"n": 2, "rolling": [0.8, 0.9, 1.0], "endpoint": 0.9, "stable": {"0.90": [0.0] * 4}},
         "audit": {"units": 10, "equal": 10, "largest_difference": 0},
         "heads": {},
+        "maps": {
+            "question": EVIL,
+            "tokens": 30,
+            "block_size": 16,
+            "shares": [[[1.0], [share, 1.0]] for share in (0.0, 0.25, 0.5, 1.0)],
+        },
     },
     "margins": {"prompts": 2, "num_steps": 3, "each": [MARGINS, MARGINS], "mean": MARGINS},
     "interference": {
@@ -234,10 +240,9 @@ def test_every_study_has_a_page_with_figures_and_data(study: str, tmp_path: Path
     kinds = {path.suffix for path in written}
     assert kinds == {".html", ".png", ".svg", ".csv"}
     for panel in page.panels:
-        if panel.data:
-            rows = list(csv.reader(io.StringIO(panel.data)))
-            assert len(rows) > 1
-            assert len({len(row) for row in rows}) == 1
+        rows = list(csv.reader(io.StringIO(panel.data)))
+        assert len(rows) > 1
+        assert len({len(row) for row in rows}) == 1
     for table in page.tables:
         assert all(len(row) == len(table.columns) for row in table.rows), table.title
     # Every text of a drawing has a colour of the page, so that none stays black on a dark ground.

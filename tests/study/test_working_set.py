@@ -26,6 +26,7 @@ from routelab.study.working_set import (
     block_density,
     coverage,
     future_mass,
+    maps,
     settled_at,
     stability,
     summarise_coverage,
@@ -236,3 +237,20 @@ def test_golden_density_and_future_mass(name: str) -> None:
         same = (support == case.expected[f"support_{tensor}"].bool()[:, None]).all(-1)
         assert same.double().mean() >= 0.99
     assert audit_size_matched(masses, config).exact
+
+
+def test_maps_are_the_shares_of_heads_that_keep_a_block(masses: Masses) -> None:
+    found = maps(masses, CONFIG)
+    assert found is not None
+    sets = masses.rolling_sets(CONFIG.mass, CONFIG.window)[:, :, 0]
+    assert len(found) == STEPS
+    for step, rows in enumerate(found):
+        assert [len(row) for row in rows] == [q + 1 for q in range(sets.shape[-1])]
+        for query, row in enumerate(rows):
+            for key, share in enumerate(row):
+                assert share == pytest.approx(sets[step, :, :, query, key].double().mean().item(), abs=5e-4)
+
+
+def test_prompts_of_many_blocks_have_no_maps(masses: Masses, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("routelab.study.working_set.LARGEST_MAP", 3)
+    assert maps(masses, CONFIG) is None

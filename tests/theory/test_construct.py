@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -131,7 +132,9 @@ def test_a_saved_construction_is_checked_again_and_any_changed_weight_is_noticed
     assert verify(tmp_path).passed
 
 
-def test_real_relations(data_root: Path) -> None:
+@pytest.mark.parametrize("eps", [0.1, 0.01, 1e-4])
+@pytest.mark.parametrize("construct", [construct_dense, construct_moe])
+def test_real_relations(data_root: Path, construct: Callable[..., Construction], eps: float) -> None:
     knowledge = select(read_relations("bear", data_root), 20, 2, 20, 0)
-    certificate = certify(construct_moe(knowledge, 0.01))
+    certificate = certify(construct(knowledge, eps))
     assert certificate.passed, certificate.claims

@@ -25,7 +25,9 @@ from typing import Any
 
 from routelab.errors import RecipeError, closest
 from routelab.recipe.modes import ModesRecipe, parse_modes
-from routelab.recipe.reading import apply_override, assignments, read, read_text
+from routelab.recipe.needs import KEY as NEEDS
+from routelab.recipe.needs import Needs, recipe_needs
+from routelab.recipe.reading import apply_override, assignments, build, read, read_text
 from routelab.recipe.shipped import host_config_path, recipe_path, shipped_recipes
 from routelab.recipe.specs import DataSpec, HostSpec, MethodSpec, TaskSpec
 from routelab.recipe.table1 import Table1Recipe, parse_table1
@@ -39,6 +41,7 @@ __all__ = [
     "HostSpec",
     "MethodSpec",
     "ModesRecipe",
+    "Needs",
     "Recipe",
     "Table1Recipe",
     "TaskSpec",
@@ -49,6 +52,7 @@ __all__ = [
     "load_recipe",
     "parse_recipe",
     "read_text",
+    "recipe_needs",
     "recipe_path",
     "recipe_values",
     "recipe_yaml",
@@ -80,9 +84,11 @@ def load_recipe(name: str | Path, overrides: Iterable[str] = ()) -> AnyRecipe:
 def parse_recipe(values: Mapping[str, Any], origin: str) -> AnyRecipe:
     """Build a recipe from plain values; ``origin`` is the name that errors give to their source.
 
-    ``kind`` says what kind of run it describes; without it, a training run.
+    ``kind`` says what kind of run it describes; without it, a training run. ``needs`` is checked and is no part of the
+    run: :func:`recipe_needs` reads it.
     """
     kind = values.get("kind", "training")
     if kind not in PARSERS:
         raise RecipeError(f"{origin}: kind: no kind of run is called {kind!r}{closest(str(kind), PARSERS)}")
-    return PARSERS[kind]({key: value for key, value in values.items() if key != "kind"}, origin)
+    build(Needs, values.get(NEEDS, {}), origin, NEEDS)
+    return PARSERS[kind]({key: value for key, value in values.items() if key not in ("kind", NEEDS)}, origin)

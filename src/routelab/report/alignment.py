@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from routelab.report.figures import Panel, canvas
-from routelab.report.numbers import spread
+from routelab.report.numbers import csv_text, spread
+from routelab.report.panel import Panel, canvas
 from routelab.report.tables import Table
 from routelab.report.theme import ARMS, INK, MUTED, RULE
 
@@ -88,17 +86,17 @@ def alignment_table(results: Results) -> Table:
 
 def alignment_csv(results: Results) -> str:
     """Every share as a line: model, seed, layer, task, expert, share."""
-    out = io.StringIO()
-    lines = csv.writer(out, lineterminator="\n")
-    lines.writerow(["arm", "seed", "layer", "task", "expert", "share"])
     study = results["alignment"]
     runs = [(HOST, "", study["host"])]
     runs += [(arm, seed, found) for arm, seeds in study["arms"].items() for seed, found in seeds.items()]
-    for name, seed, found in runs:
-        for each in found["layers"]:
-            for task, row in zip(found["tasks"], each["share"], strict=True):
-                lines.writerows([name, seed, each["layer"], task, expert, f"{v:.6f}"] for expert, v in enumerate(row))
-    return out.getvalue()
+    rows = (
+        [name, seed, each["layer"], task, expert, share]
+        for name, seed, found in runs
+        for each in found["layers"]
+        for task, row in zip(found["tasks"], each["share"], strict=True)
+        for expert, share in enumerate(row)
+    )
+    return csv_text(["arm", "seed", "layer", "task", "expert", "share"], rows)
 
 
 def _models(results: Results) -> Iterator[tuple[str, Found]]:

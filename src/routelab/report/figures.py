@@ -2,67 +2,15 @@
 
 from __future__ import annotations
 
-import io
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from routelab.report.theme import ARMS, CONTROL, INK, MUTED, RULE, VARIABLES, arm_colours, metric_of
+from routelab.report.numbers import clipped, csv_text
+from routelab.report.panel import Panel, canvas, row_labels
+from routelab.report.theme import INK, MUTED, arm_colours, metric_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-_WIDTH = 4.6
-_SCREEN_FONTS = "ui-sans-serif, system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One drawing: the file stem, what it shows in words (the caption and the alternative text), the figure, and, where
-    it shows more than the tables do, its data as CSV."""
-
-    stem: str
-    caption: str
-    figure: Figure
-    data: str = ""
-
-    def svg(self) -> str:
-        """Return the drawing as an SVG that uses the page's fonts and CSS variables instead of fixed colours."""
-        text = self._render("svg").decode()
-        text = text[text.index("<svg") :]
-        for colour, (variable, _) in VARIABLES.items():
-            text = text.replace(colour, f"var(--{variable})")
-        return text.replace("'DejaVu Sans', sans-serif", _SCREEN_FONTS).replace("<svg ", '<svg aria-hidden="true" ', 1)
-
-    def write(self, folder: Path) -> list[Path]:
-        """Write ``stem.png``, ``stem.svg`` and any ``stem.csv`` into ``folder``, each through a temporary name."""
-        folder.mkdir(parents=True, exist_ok=True)
-        contents = {kind: self._render(kind) for kind in ("png", "svg")}
-        if self.data:
-            contents["csv"] = self.data.encode()
-        written = []
-        for kind, content in contents.items():
-            path = folder / f"{self.stem}.{kind}"
-            temporary = path.with_name(path.name + ".tmp")
-            temporary.write_bytes(content)
-            os.replace(temporary, path)
-            written.append(path)
-        return written
-
-    def _render(self, kind: str) -> bytes:
-        import matplotlib
-
-        buffer = io.BytesIO()
-        fixed: dict[str, Any] = {"svg.fonttype": "none", "svg.hashsalt": self.stem}
-        with matplotlib.rc_context(fixed):
-            if kind == "svg":
-                self.figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-            else:
-                self.figure.savefig(buffer, format="png", dpi=200, facecolor="white")
-        return buffer.getvalue()
 
 
 def panels(results: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> list[Panel]:
@@ -120,7 +68,12 @@ def scores(results: Mapping[str, Any], task: Mapping[str, Any]) -> Panel:
     row_labels(axes, arms, colours)
     axes.set_xlabel(f"{metric.axis}, {task['examples']} examples")
     caption = f"{metric.label.capitalize()} on {task['task']}. A dot is a seed, the bar their mean, the band ± one sd."
-    return Panel("scores", caption, figure)
+    rows = (
+        [arm, seed, each["value"]]
+        for arm in arms
+        for seed, each in results["arms"][arm]["tasks"][task["task"]]["seeds"].items()
+    )
+    return Panel("scores", caption, figure, csv_text(["arm", "seed", metric.label], rows))
 
 
 def differences(results: Mapping[str, Any], task: Mapping[str, Any]) -> Panel:
@@ -160,7 +113,9 @@ def differences(results: Mapping[str, Any], task: Mapping[str, Any]) -> Panel:
         f"Difference from {results['control']} on the same examples. The thick line is the paired 95% interval over "
         f"examples{thin}. Small dots are single seeds."
     )
-    return Panel("differences", caption, figure)
+    columns = ["difference", "low", "high", "low_examples", "high_examples"]
+    data = csv_text(["arm", *columns], ([arm, *(row[name] for name in columns)] for arm, row in rows.items()))
+    return Panel("differences", caption, figure, data)
 
 
 def losses(results: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> Panel:
@@ -186,7 +141,9 @@ def losses(results: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> 
     _end_labels(axes, ends, colours)
     axes.set_xlabel("optimizer step")
     axes.set_ylabel("training loss (nats per token)", color=MUTED)
-    return Panel("loss", "Training loss. Thin lines are seeds, thick lines their mean.", figure)
+    rows = ([row["arm"], row["seed"], row["step"], row["loss"]] for row in metrics if "loss" in row)
+    data = csv_text(["arm", "seed", "step", "loss"], rows)
+    return Panel("loss", "Training loss. Thin lines are seeds, thick lines their mean.", figure, data)
 
 
 def agreement(results: Mapping[str, Any]) -> Panel:
@@ -207,54 +164,14 @@ def agreement(results: Mapping[str, Any]) -> Panel:
     axes.set_xlabel("layer")
     axes.set_ylabel("same experts chosen (%)", color=MUTED)
     caption = f"Chosen experts in common with {results['control']}, same seed, per layer, on held-out text."
-    return Panel("agreement", caption, figure)
+    shares = (
+        [arm, layer, share] for arm in arms for layer, share in results["arms"][arm]["agreement"]["layers"].items()
+    )
+    return Panel("agreement", caption, figure, csv_text(["arm", "layer", "share"], shares))
 
 
 def _headline_task(results: Mapping[str, Any]) -> Mapping[str, Any]:
     return next(task for task in results["tasks"] if task["task"] == results["headline"]["task"])
-
-
-def canvas(height: float) -> tuple[Figure, Axes]:
-    """Return an empty drawing in the house style, one column wide."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    style: dict[str, Any] = {
-        "font.family": "DejaVu Sans",
-        "font.size": 9,
-        "axes.edgecolor": RULE,
-        "axes.labelcolor": MUTED,
-        "axes.labelsize": 8.5,
-        "xtick.color": RULE,
-        "ytick.color": RULE,
-        "xtick.labelcolor": MUTED,
-        "ytick.labelcolor": MUTED,
-        "xtick.labelsize": 8.5,
-        "ytick.labelsize": 8.5,
-        "text.color": INK,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-    }
-    with matplotlib.rc_context(style):
-        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
-        axes = figure.add_subplot()
-    axes.grid(axis="x" if height < 2.6 else "y", color=RULE, lw=0.6)
-    axes.set_axisbelow(True)
-    return figure, axes
-
-
-def row_labels(axes: Axes, names: Sequence[str], colours: Mapping[str, str]) -> None:
-    """Name the rows of a drawing with one row per arm, first row on top, in the arms' colours."""
-    from matplotlib.ticker import MaxNLocator
-
-    axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(len(names) - 0.45, -0.55)
-    axes.margins(x=0.12)
-    axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.spines["left"].set_visible(False)
-    axes.tick_params(axis="y", length=0)
-    for label, name in zip(axes.get_yticklabels(), names, strict=True):
-        label.set(color=colours[name], fontsize=9.5, fontweight="bold")
 
 
 def _end_labels(axes: Axes, ends: Sequence[tuple[float, float, str]], colours: Mapping[str, str]) -> None:
@@ -267,7 +184,7 @@ def _end_labels(axes: Axes, ends: Sequence[tuple[float, float, str]], colours: M
     for x, y, arm in sorted(ends, key=lambda end: end[1]):
         placed = max(y, placed + gap)
         axes.annotate(
-            arm,
+            clipped(arm, 24),
             (x, y),
             xytext=(1.0, placed),
             textcoords=("axes fraction", "data"),
@@ -278,6 +195,3 @@ def _end_labels(axes: Axes, ends: Sequence[tuple[float, float, str]], colours: M
             annotation_clip=False,
         )
     axes.set_ylim(low, max(high, placed + gap / 2))
-
-
-__all__ = ["ARMS", "CONTROL", "Panel", "agreement", "canvas", "differences", "losses", "panels", "row_labels", "scores"]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
-from routelab.report.inputs import read_run
+from routelab.report.construction import construction_page
+from routelab.report.inputs import CONSTRUCTION, Run, incomplete, read_run
 from routelab.report.modes import modes_page
 from routelab.report.page import Page
 from routelab.report.studies import study_page
@@ -17,7 +21,8 @@ from routelab.report.working_sets import working_sets_page
 
 
 def write_report(path: Path, figures: Path, page: Page) -> list[Path]:
-    """Write ``report.html`` to ``path`` and its figures, as PNG and SVG, to ``figures``; return what was written."""
+    """Write ``report.html`` to ``path`` and its figures, as PNG, SVG and CSV, to ``figures``; return what was
+    written."""
     written = [file for panel in page.panels for file in panel.write(figures)]
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_text(render(page), encoding="utf-8")
@@ -26,12 +31,35 @@ def write_report(path: Path, figures: Path, page: Page) -> list[Path]:
 
 
 def render(page: Page) -> str:
-    """Return the page as HTML. Every text is escaped; only the drawings are inserted as they are."""
-    from jinja2 import Environment, StrictUndefined
+    """Return the page as HTML. Every text is escaped; only the drawings are inserted as they are.
 
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(resources.files("routelab.report").joinpath("page.html").read_text("utf-8"))
-    return template.render(page=page, variables=VARIABLES)
+    The page forbids itself the network and every script but its own, which is named by its hash.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("routelab.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    script = resources.files("routelab.report").joinpath("templates", "page.js").read_text("utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return environment.get_template("page.html").render(page=page, variables=VARIABLES, script=script, digest=digest)
+
+
+def page_of(run: Run) -> Page:
+    """Return the page of a run that was read.
+
+    Raises ``RecipeError`` where its results lack something further inside.
+    """
+    try:
+        page = _page(run)
+    except KeyError as error:
+        raise incomplete(run, error) from error
+    lost = " and ".join(run.missing)
+    return replace(page, note=f"{page.note} {lost} is missing, and what comes from it.".strip()) if lost else page
 
 
 def report_run(folder: Path) -> tuple[Page, list[Path]]:
@@ -39,16 +67,25 @@ def report_run(folder: Path) -> tuple[Page, list[Path]]:
 
     Raises ``RecipeError`` when the folder holds no finished run, or a file of it is damaged.
     """
-    results, metrics, manifest = read_run(folder)
-    match results.get("kind", "training"):
+    run = read_run(folder)
+    page = page_of(run)
+    try:
+        return page, write_report(folder / "report.html", folder / "figures", page)
+    except KeyError as error:
+        raise incomplete(run, error) from error
+
+
+def _page(run: Run) -> Page:
+    match run.kind:
         case "table1":
-            page = table1_page(results, manifest)
+            return table1_page(run.results, run.manifest)
         case "modes":
-            page = modes_page(results, manifest)
+            return modes_page(run.results, run.manifest)
         case "working-sets":
-            page = working_sets_page(results, manifest)
+            return working_sets_page(run.results, run.manifest)
         case "study":
-            page = study_page(results, manifest)
+            return study_page(run.results, run.manifest)
+        case kind if kind == CONSTRUCTION:
+            return construction_page(run.results, run.folder)
         case _:
-            page = training_page(results, metrics, manifest)
-    return page, write_report(folder / "report.html", folder / "figures", page)
+            return training_page(run.results, run.metrics, run.manifest)

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from routelab.report.figures import Panel, canvas, row_labels
-from routelab.report.numbers import interval, spread
+from routelab.report.numbers import csv_text, interval, spread
 from routelab.report.page import Page, Verdict, facts, started
+from routelab.report.panel import Panel, canvas, legend, row_labels
 from routelab.report.tables import Table
-from routelab.report.theme import ARMS, INK, MUTED, RULE, VARIABLES, arm_colours
+from routelab.report.theme import ARMS, INK, MUTED, VARIABLES, arm_colours
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +35,7 @@ def modes_page(results: Results, manifest: Mapping[str, Any]) -> Page:
         claim=claim(results),
         verdict=_verdict(results, colours),
         note=results["note"],
-        panels=panels(results, colours),
+        draw=lambda: panels(results, colours),
         tables=tables(results),
         commands=results["commands"],
         facts=facts(manifest),
@@ -154,7 +154,7 @@ def panels(results: Results, colours: Mapping[str, str]) -> list[Panel]:
         _dots(results, colours, "tokens", 1.0, "lengths", "tokens an answer", MODES),
     ]
     if results["interference"]:
-        drawn.append(_cosines(results["interference"]))
+        drawn.append(cosine_panel(results["interference"]))
     return drawn
 
 
@@ -169,6 +169,7 @@ def _dots(
 ) -> Panel:
     arms = list(results["arms"])
     figure, axes = canvas(0.95 + 0.42 * (len(arms) + 1))
+    rows: list[list[object]] = []
     for y, arm in enumerate(["host", *arms]):
         seeds = [results["base"]] if arm == "host" else list(results["arms"][arm]["modes"].values())
         colour = MUTED if arm == "host" else colours[arm]
@@ -178,30 +179,38 @@ def _dots(
             axes.scatter(
                 values, [y] * len(values), s=26, color=colour if filled else "none", edgecolors=colour, zorder=3
             )
+            rows += [[arm, mode, seed, value] for seed, value in enumerate(values)]
             axes.plot([mean(values)] * 2, [y - 0.22, y + 0.22], color=colour, lw=2)
     row_labels(axes, ["host", *arms], {"host": MUTED, **colours})
     axes.set_xlabel(label)
     how = "" if len(modes) == 1 else " Filled: told to think; open: told not to."
     caption = f"{label[0].upper()}{label[1:]}, {results['task']}. A dot is a seed, the bar their mean.{how}"
-    return Panel(stem, caption, figure)
+    return Panel(stem, caption, figure, csv_text(["arm", "told", "run", label], rows))
 
 
-def _cosines(probe: Mapping[str, Any]) -> Panel:
+def cosine_panel(probe: Mapping[str, Any]) -> Panel:
+    """Draw the cosine of two modes' gradients per layer, beside that of two halves of one mode."""
     figure, axes = canvas(2.4)
-    drawn = {"no_think against think": ARMS[0], "within no_think": RULE, "within think": MUTED}
-    for label, colour in drawn.items():
+    drawn = {
+        "no_think against think": (ARMS[0], "o-"),
+        "within no_think": (MUTED, "o:"),
+        "within think": (MUTED, "o-"),
+    }
+    for label, (colour, style) in drawn.items():
         mode = label.removeprefix("within ")
         values = [each["same_mode"][mode] if mode in MODES else each["cosine"] for each in probe["layers"]]
         known = [(each["layer"], v) for each, v in zip(probe["layers"], values, strict=True) if v is not None]
         if known:
-            axes.plot(*zip(*known, strict=True), "o-", color=colour, lw=1.6, ms=3.5, label=label)
-    axes.legend(frameon=False, fontsize=8)
+            axes.plot(*zip(*known, strict=True), style, color=colour, lw=1.6, ms=3.5, label=label)
+    legend(axes)
     axes.axhline(0, color=MUTED, lw=0.8)
     _ticks(axes, [each["layer"] for each in probe["layers"]])
     axes.set_xlabel("layer", color=INK)
     axes.set_ylabel("cosine of gradients", color=INK)
     caption = "Before training: cosine of the gradients that examples of two modes, or two halves of one, give an MLP."
-    return Panel("interference", caption, figure)
+    rows = ([each["layer"], each["cosine"], *(each["same_mode"][mode] for mode in MODES)] for each in probe["layers"])
+    data = csv_text(["layer", "cosine", *(f"within {mode}" for mode in MODES)], rows)
+    return Panel("interference", caption, figure, data)
 
 
 def _ticks(axes: Axes, layers: Sequence[int]) -> None:
@@ -222,6 +231,7 @@ def _verdict(results: Results, colours: Mapping[str, str]) -> Verdict | None:
         colour=f"var(--{VARIABLES[colours[found['arm']]][0]})",
         reading=f"{found['arm']} minus {control}, both told /no_think, on the same {words['n']} examples; the interval "
         f"covers {words['covers']}.",
+        clear=fewer or more,
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any
 
@@ -19,3 +21,17 @@ def interval(found: Mapping[str, Any], scale: float, digits: int) -> str:
     """Return a mean with its interval, signed."""
     mid, low, high = (scale * found[key] for key in ("mean", "low", "high"))
     return f"{mid:+.{digits}f} ({low:+.{digits}f} to {high:+.{digits}f})".replace("-", "−")
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return rows as CSV; None is an empty cell."""
+    out = io.StringIO()
+    lines = csv.writer(out, lineterminator="\n")
+    lines.writerow(columns)
+    lines.writerows([f"{value:.6g}" if isinstance(value, float) else value for value in row] for row in rows)
+    return out.getvalue()
+
+
+def clipped(text: str, most: int) -> str:
+    """Return a text, or its beginning and an ellipsis where it has more than ``most`` characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -2,39 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-from routelab.report.figures import Panel
+from routelab.report.panel import Panel
 from routelab.report.tables import Table
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The headline number with its interval, in words: ``+3.2 points``, ``95% interval +0.6 to +5.8``, ``better``."""
+    """The headline number with its interval, in words: ``+3.2 points``, ``95% interval +0.6 to +5.8``, ``better``.
+
+    ``clear`` says whether the interval leaves out zero.
+    """
 
     number: str
     interval: str
     word: str
     colour: str
     reading: str
+    clear: bool
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run on a page of several: what it is called, what it is, what it says, its verdict if it has one."""
+
+    name: str
+    about: str
+    claim: str
+    verdict: Verdict | None = None
 
 
 @dataclass(frozen=True)
 class Page:
-    """One page. ``colours`` are the CSS colours of row names; ``facts`` and ``commands`` are pairs of text."""
+    """One page. ``draw`` makes the drawings, which takes time: they are made when they are first asked for.
+
+    ``colours`` are the CSS colours of row names; ``facts`` and ``commands`` are pairs of text. A page of several runs
+    has an entry for each, and in ``parts`` the pages of single ones by name.
+    """
 
     title: str
     eyebrow: Sequence[str]
     claim: str
     note: str
-    panels: Sequence[Panel]
+    draw: Callable[[], Sequence[Panel]]
     tables: Sequence[Table]
     commands: Sequence[Sequence[str]]
     facts: Sequence[tuple[str, str]]
     verdict: Verdict | None = None
     colours: Mapping[str, str] = field(default_factory=dict)
+    entries: Sequence[Entry] = ()
+    parts: Mapping[str, Page] = field(default_factory=dict)
+
+    @cached_property
+    def panels(self) -> Sequence[Panel]:
+        """The drawings."""
+        return self.draw()
 
 
 def facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -52,7 +78,8 @@ def facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
         parts += [f"{memory / 2**30:.0f} GiB memory"] if memory else []
         parts += [hardware["accelerator"]] if hardware.get("accelerator") else []
         found.append(("hardware", ", ".join(parts)))
-    found.append(("seeds", ", ".join(map(str, manifest.get("seeds", [])))))
+    if manifest.get("seeds"):
+        found.append(("seeds", ", ".join(map(str, manifest["seeds"]))))
     found.append(("versions", ", ".join(f"{name} {version}" for name, version in manifest.get("versions", {}).items())))
     for name, entry in manifest.get("data", {}).items():
         found.append((f"data {name}", f"{entry['rows']:,} rows, SHA-256 {entry['sha256']}"))

@@ -52,7 +52,7 @@ def study_page(results: Mapping[str, Any], manifest: Mapping[str, Any]) -> Page:
         eyebrow=[*([f"host {results['host']}"] if results["host"] else []), *started(manifest)],
         claim=shown.claim,
         note=shown.note,
-        panels=shown.panels,
+        draw=lambda: shown.panels,
         tables=shown.tables,
         commands=results["commands"],
         facts=facts(manifest),

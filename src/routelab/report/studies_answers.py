@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from routelab.report.figures import Panel, canvas, row_labels
-from routelab.report.studies_parts import Found, Shown, csv_text, grid, legend, percent, signed, title, whole_numbers
+from routelab.report.numbers import csv_text
+from routelab.report.panel import Panel, canvas, grid, legend, row_labels
+from routelab.report.studies_parts import Found, Shown, percent, signed, title, whole_numbers
 from routelab.report.tables import Table
 from routelab.report.theme import ARMS, CONTROL, MUTED, metric_of
 
@@ -73,18 +74,12 @@ def _length_changes(found: Found) -> Panel:
             axes.scatter([100 * each["change"]], [at], s=22, color=colour, zorder=3, linewidths=0, label=label)
     for name in groups:
         for statistic, each in found["groups"][name]["statistics"].items():
-            rows.append(
-                [name, statistic, *(_blank(each[key]) for key in ("control", "model", "change", "low", "high"))]
-            )
+            rows.append([name, statistic, *(each[key] for key in ("control", "model", "change", "low", "high"))])
     row_labels(axes, groups, dict.fromkeys(groups, MUTED))
     legend(axes)
     axes.set_xlabel(f"length against {found['names']['control']} (%)")
     data = csv_text(["group", "statistic", "control", "model", "change", "low", "high"], rows)
     return Panel("lengths", "Change of answer length by who was right, with 95% intervals.", figure, data)
-
-
-def _blank(value: float | None) -> float | str:
-    return "" if value is None else value
 
 
 def sweep_shown(found: Found) -> Shown:
@@ -163,7 +158,7 @@ def _curve(found: Found, task: Found, *, depth: bool) -> Panel:
     data = csv_text(
         ["cell", "task", "mean", "sd", "difference", "low", "high"],
         (
-            [p["name"], name, t["mean"], _blank(t["sd"]), *(t["difference"][key] for key in ("mean", "low", "high"))]
+            [p["name"], name, t["mean"], t["sd"], *(t["difference"][key] for key in ("mean", "low", "high"))]
             for p in found["points"]
             for t in [p["tasks"][name]]
         ),

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from routelab.report.figures import Panel, canvas
+from routelab.report.numbers import csv_text
+from routelab.report.panel import Panel, canvas, grid, legend
 from routelab.report.studies_parts import (
     Found,
     Shown,
-    csv_text,
-    grid,
-    legend,
     percent,
     signed,
     spanned,
@@ -103,9 +101,9 @@ def _acf_lags(curves: Sequence[dict[str, Any]]) -> Panel:
     whole_numbers(axes)
     axes.set_xlabel("layer")
     axes.set_ylabel("first lag below 0.1", color=MUTED)
-    return Panel(
-        "acf-lags", "Where the autocorrelation is lost, by layer. Dotted: without subtracting the mean.", figure
-    )
+    caption = "Where the autocorrelation is lost, by layer. Dotted: without subtracting the mean."
+    rows = ([c["layer"], c["window"], c["lag"], c["lag_uncentred"]] for c in curves)
+    return Panel("acf-lags", caption, figure, csv_text(["layer", "window", "lag", "lag_uncentred"], rows))
 
 
 def sinks_shown(found: Found) -> Shown:
@@ -153,7 +151,8 @@ def _sinks(found: Found) -> Panel:
     axes.set_ylim(bottom=0)
     axes.set_xlabel("layer")
     axes.set_ylabel("attention on the first token (%)", color=MUTED)
-    return Panel("sinks", f"Attention sinks by layer, {found['texts']} texts.{_dashed(found)}", figure)
+    data = csv_text(["layer", "model", "control"], ([e["layer"], e["model"], e["control"]] for e in found["layers"]))
+    return Panel("sinks", f"Attention sinks by layer, {found['texts']} texts.{_dashed(found)}", figure, data)
 
 
 def _sink_differences(found: Found) -> Panel:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from routelab.report.figures import Panel, canvas
-from routelab.report.modes import interference_table
-from routelab.report.studies_parts import Found, Shown, csv_text, legend, percent
+from routelab.report.modes import cosine_panel, interference_table
+from routelab.report.numbers import csv_text
+from routelab.report.panel import Panel, canvas
+from routelab.report.studies_parts import Found, Shown, percent
 from routelab.report.tables import Table
-from routelab.report.theme import ARMS, MUTED, RULE
-from routelab.report.working_sets import QUANTITIES, convergence_table
+from routelab.report.theme import ARMS, MUTED
+from routelab.report.working_set_maps import maps_panel
+from routelab.report.working_sets import convergence_panel, convergence_table, stability_panel
 
 
 def convergence_shown(found: Found) -> Shown:
@@ -20,24 +22,9 @@ def convergence_shown(found: Found) -> Shown:
         f"Attention comes to rest before the states it builds in {default['positive']} of {default['n']} prompts, "
         f"{default['gap']:+.1f} steps apart on average.".replace("-", "−")
     )
-    figure, axes = canvas(2.6)
-    for (name, label), colour in zip(QUANTITIES.items(), ARMS, strict=False):
-        share = [100 * value for value in default[name]["converged"]]
-        style = "-" if name in ("support", "attention") else "--"
-        axes.plot(range(1, len(share) + 1), share, style, color=colour, lw=1.8, label=label)
-    legend(axes)
-    axes.set_xlabel("recurrent step")
-    axes.set_ylabel("prompts at rest (%)", color=MUTED)
-    rows = (
-        [setting, name, step, share]
-        for setting, each in found["settings"].items()
-        for name in QUANTITIES
-        for step, share in enumerate(each[name]["converged"], start=1)
-    )
-    data = csv_text(["criteria", "quantity", "step", "share at rest"], rows)
-    caption = "What has come to rest by each step: where a model looks, and what it makes of it."
     note = "The gap is the earlier rest of state and output minus the later rest of support and attention."
-    return Shown(claim, note, [Panel("convergence", caption, figure, data)], [convergence_table(found["settings"])])
+    settings = found["settings"]
+    return Shown(claim, note, [convergence_panel(settings)], [convergence_table(settings)])
 
 
 def working_set_shown(found: Found) -> Shown:
@@ -48,14 +35,6 @@ def working_set_shown(found: Found) -> Shown:
         f"After step {depth} the working set is {percent(kept['density'], 0)} of the blocks and holds "
         f"{percent(kept['future_mass'])} of the attention to come."
     )
-    figure, axes = canvas(2.6)
-    rolling = steady["rolling"]
-    axes.plot(range(2, len(rolling) + 2), rolling, color=ARMS[0], lw=1.8)
-    axes.axvline(depth, color=MUTED, lw=1, ls=(0, (4, 3)))
-    axes.set_xlabel("recurrent step")
-    axes.set_ylabel("Jaccard to the step before", color=MUTED)
-    caption = "How much of the working set of one step is that of the next; the dashed line is where it is frozen."
-    data = csv_text(["step", "jaccard"], ([step, value] for step, value in enumerate(rolling, start=2)))
     rows = [
         [name.replace("_", " "), percent(each["density"]), percent(each["future_mass"])]
         for name, each in found["coverage"].items()
@@ -66,7 +45,10 @@ def working_set_shown(found: Found) -> Shown:
         f"{steady['endpoint']:.3f}. SizeMatched keeps as many blocks in {audit['equal']:,} of {audit['units']:,} units."
     )
     table = Table("supports after discovery", ["condition", "blocks kept", "attention kept"], rows, note)
-    return Shown(claim, "", [Panel("working-set", caption, figure, data)], [table])
+    drawn = [stability_panel({"": steady["rolling"]}, depth)]
+    if found.get("maps"):
+        drawn.append(maps_panel(found["maps"], depth))
+    return Shown(claim, "", drawn, [table])
 
 
 def margins_shown(found: Found) -> Shown:
@@ -91,9 +73,7 @@ def margins_shown(found: Found) -> Shown:
     axes.set_ylim(-3, 103)
     axes.set_ylabel("units (%)", color=MUTED)
     axes.grid(axis="x", visible=False)
-    data = csv_text(
-        ["prompt", *_MEASURES], ([i, *(_blank(e[k]) for k in _MEASURES)] for i, e in enumerate(found["each"]))
-    )
+    data = csv_text(["prompt", *_MEASURES], ([i, *(e[k] for k in _MEASURES)] for i, e in enumerate(found["each"])))
     panel = Panel("margins", "Shares of units, one dot a prompt, the bar their mean.", figure, data)
     return Shown(claim, note, [panel], [Table("margins and contraction", ["measure", "mean"], rows)])
 
@@ -126,10 +106,6 @@ def _slack(value: float | None) -> str:
     return "–" if value is None else f"{value:.0f}"
 
 
-def _blank(value: float | None) -> float | str:
-    return "" if value is None else value
-
-
 def interference_shown(found: Found) -> Shown:
     """Whether think and no_think pull a dense host's MLPs apart (arXiv 2604.27201, appendix B)."""
     cosine = found["overall"]["cosine"]
@@ -142,22 +118,5 @@ def interference_shown(found: Found) -> Shown:
             + (f"; two samples of one mode have {min(within):.2f} to {max(within):.2f}." if within else ".")
         ).replace("-", "−")
     )
-    figure, axes = canvas(2.6)
-    lines = {"no_think against think": ARMS[0], "within no_think": RULE, "within think": MUTED}
-    for label, colour in lines.items():
-        mode = label.removeprefix("within ")
-        values = [(e["layer"], e["same_mode"].get(mode, e["cosine"])) for e in found["layers"]]
-        known = [(layer, value) for layer, value in values if value is not None]
-        if known:
-            axes.plot(*zip(*known, strict=True), "o-", color=colour, lw=1.6, ms=3.5, label=label)
-    axes.axhline(0, color=MUTED, lw=0.8)
-    legend(axes)
-    axes.set_xlabel("layer")
-    axes.set_ylabel("cosine of gradients", color=MUTED)
-    rows = ([e["layer"], _blank(e["cosine"]), *(_blank(v) for v in e["same_mode"].values())] for e in found["layers"])
-    data = csv_text(["layer", "cosine", *(f"within {mode}" for mode in found["overall"]["same_mode"])], rows)
-    caption = "Cosine of the two modes' gradients by layer, beside that of two halves of one mode's examples."
     counts = ", ".join(f"{number} {mode}" for mode, number in found["examples"].items())
-    return Shown(
-        claim, f"Examples: {counts}.", [Panel("interference", caption, figure, data)], [interference_table(found)]
-    )
+    return Shown(claim, f"Examples: {counts}.", [cosine_panel(found)], [interference_table(found)])

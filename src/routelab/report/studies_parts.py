@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from routelab.report.figures import Panel, canvas
+from routelab.report.panel import Panel
 from routelab.report.tables import Table
-from routelab.report.theme import ARMS, INK, MUTED, RULE
+from routelab.report.theme import ARMS, INK, RULE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Found = Mapping[str, Any]
-
-#: Characters of a legend that fit beside each other, the mark before each label being worth six.
-_LEGEND = 66
 
 
 @dataclass(frozen=True)
@@ -30,45 +24,6 @@ class Shown:
     note: str
     panels: Sequence[Panel]
     tables: Sequence[Table]
-
-
-def grid(count: int, columns: int, height: float) -> tuple[Figure, list[Axes]]:
-    """Return a drawing of ``count`` small axes in the house style, ``columns`` a row, each ``height`` high."""
-    rows = -(-count // columns)
-    figure, first = canvas(0.3 + height * rows)
-    first.remove()
-    cells = figure.add_gridspec(rows, columns)
-    found = []
-    for number in range(count):
-        axes = figure.add_subplot(cells[number // columns, number % columns])
-        dress(axes)
-        found.append(axes)
-    return figure, found
-
-
-def dress(axes: Axes) -> None:
-    """Give axes that were not made by ``canvas`` the house style."""
-    axes.tick_params(color=RULE, labelcolor=MUTED, labelsize=8)
-    for name, side in axes.spines.items():
-        side.set(color=RULE, visible=name in ("left", "bottom"))
-    axes.grid(axis="y", color=RULE, lw=0.6)
-    axes.set_axisbelow(True)
-
-
-def legend(axes: Axes) -> None:
-    """Name the lines above the drawing, where they cover nothing, in as many columns as fit."""
-    handles, labels = axes.get_legend_handles_labels()
-    widest = max(map(len, labels), default=1)
-    axes.figure.legend(
-        handles,
-        labels,
-        loc="outside upper left",
-        ncols=max(1, min(len(labels), _LEGEND // (widest + 6))),
-        frameon=False,
-        fontsize=8,
-        labelcolor=INK,
-        handlelength=1.5,
-    )
 
 
 def whole_numbers(axes: Axes, most: int = 6) -> None:
@@ -113,15 +68,6 @@ def ticks_between(axes: Axes, rows: Sequence[object], columns: Sequence[object],
 def title(axes: Axes, text: str) -> None:
     """Head small axes."""
     axes.set_title(text, loc="left", fontsize=8.5, color=INK, pad=3)
-
-
-def csv_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return rows as CSV."""
-    out = io.StringIO()
-    lines = csv.writer(out, lineterminator="\n")
-    lines.writerow(columns)
-    lines.writerows([f"{value:.6g}" if isinstance(value, float) else value for value in row] for row in rows)
-    return out.getvalue()
 
 
 def signed(value: float, digits: int) -> str:

@@ -6,19 +6,9 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from routelab.report.figures import Panel, canvas
-from routelab.report.studies_parts import (
-    Found,
-    Shown,
-    csv_text,
-    grid,
-    legend,
-    percent,
-    ticks_between,
-    tint,
-    title,
-    whole_numbers,
-)
+from routelab.report.numbers import csv_text
+from routelab.report.panel import Panel, canvas, grid, legend
+from routelab.report.studies_parts import Found, Shown, percent, ticks_between, tint, title, whole_numbers
 from routelab.report.tables import Table
 from routelab.report.theme import ARMS, CONTROL, MUTED
 
@@ -82,7 +72,16 @@ def _entropies(found: Found) -> Panel:
     axes.set_ylabel("entropy / ln E", color=MUTED)
     caption = "Entropy of the load and of the router's distribution; 1: all experts alike."
     caption += f" Dotted: {found['names']['control']}." if found["control"] else ""
-    return Panel("entropy", caption, figure)
+    models = {
+        found["names"]["model"]: found,
+        **({found["names"]["control"]: found["control"]} if found["control"] else {}),
+    }
+    rows = (
+        [name, each["layer"], each["load_entropy"], each["router_entropy"]]
+        for name, model in models.items()
+        for each in model["layers"]
+    )
+    return Panel("entropy", caption, figure, csv_text(["model", "layer", "load", "router"], rows))
 
 
 def _agreement(found: Found) -> Panel:
@@ -95,7 +94,8 @@ def _agreement(found: Found) -> Panel:
     whole_numbers(axes)
     axes.set_xlabel("layer")
     axes.set_ylabel("same experts chosen (%)", color=MUTED)
-    return Panel("agreement", f"Chosen experts in common with {found['names']['control']}. Dashed: by chance.", figure)
+    caption = f"Chosen experts in common with {found['names']['control']}. Dashed: by chance."
+    return Panel("agreement", caption, figure, csv_text(["layer", "share"], found["agreement"].items()))
 
 
 def _strips(found: Found, key: str, stem: str, what: str) -> Panel:
@@ -283,4 +283,6 @@ def _moved(found: Found) -> Panel:
     whole_numbers(axes)
     axes.set_xlabel("layer")
     axes.set_ylabel("tokens with other experts (%)", color=MUTED)
-    return Panel("moved", "Tokens whose chosen experts the attention views change.", figure)
+    rows = ([each["layer"], name, share] for each in found["layers"] for name, share in each["moved"].items())
+    data = csv_text(["layer", "views", "share of tokens"], rows)
+    return Panel("moved", "Tokens whose chosen experts the attention views change.", figure, data)

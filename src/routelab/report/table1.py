@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from routelab.report.figures import Panel
-from routelab.report.numbers import spread
+from routelab.report.numbers import csv_text, spread
 from routelab.report.page import Page, facts, started
+from routelab.report.panel import Panel, canvas, grid, legend
+from routelab.report.studies_parts import ticks_between, tint, title
 from routelab.report.tables import Table
-from routelab.report.theme import ARMS, CONTROL, INK, MUTED, RULE
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from routelab.report.theme import ARMS, CONTROL, MUTED
 
 Cell = Mapping[str, Any]
 LOSSES = {"ce": "CE", "task_router": "CE + task router", "load_balance": "CE + load balance"}
@@ -33,7 +31,7 @@ def table1_page(results: Mapping[str, Any], manifest: Mapping[str, Any]) -> Page
         ],
         claim=claim(cells),
         note=results["note"],
-        panels=panels(cells),
+        draw=lambda: panels(cells),
         tables=[accuracy_table(cells), alignment_table(cells), *failures(results["failed"])],
         commands=results["commands"],
         facts=[*facts(manifest), *((f"setting {name}", str(value)) for name, value in results["settings"].items())],
@@ -107,29 +105,28 @@ def panels(cells: Sequence[Cell]) -> list[Panel]:
 
 def accuracy_panel(cells: Sequence[Cell]) -> Panel:
     """Accuracy against experts, one small plot per number of tasks, one line per loss, a dot per seed."""
-    from matplotlib.figure import Figure
-
     tasks = sorted({cell["tasks"] for cell in cells})
-    figure = Figure(figsize=(4.6, 1.75 * ((len(tasks) + 1) // 2) + 0.6), layout="constrained")
-    grid = figure.subplots((len(tasks) + 1) // 2, min(2, len(tasks)), sharex=True, sharey=True, squeeze=False).ravel()
-    for axes, count in zip(grid, tasks, strict=False):
+    most = sorted({cell["experts"] for cell in cells})
+    figure, small = grid(len(tasks), min(2, len(tasks)), 1.9)
+    for axes, count in zip(small, tasks, strict=True):
         for loss, label in LOSSES.items():
             own = [cell for cell in cells if cell["tasks"] == count and cell["loss"] == loss]
-            experts = sorted({cell["experts"] for cell in own})
-            means = [100 * mean(_values(own, "accuracy", experts=each)) for each in experts]
-            axes.plot(experts, means, color=COLOURS[loss], lw=1.6, label=label)
-            dots = [(cell["experts"], 100 * cell["accuracy"]) for cell in own]
-            axes.scatter(*zip(*dots, strict=True), s=8, color=COLOURS[loss], linewidths=0) if dots else None
-        axes.set_title(f"{count} tasks", fontsize=9, color=INK, loc="left")
-        axes.set_xticks(sorted({cell["experts"] for cell in cells}))
-        _quiet(axes)
-    for axes in grid[len(tasks) :]:
-        axes.set_visible(False)
+            if own:
+                experts = sorted({cell["experts"] for cell in own})
+                means = [100 * mean(_values(own, "accuracy", experts=each)) for each in experts]
+                axes.plot(experts, means, color=COLOURS[loss], lw=1.6, label=label)
+                dots = [100 * cell["accuracy"] for cell in own]
+                axes.scatter([cell["experts"] for cell in own], dots, s=8, color=COLOURS[loss], linewidths=0)
+        axes.sharex(small[0])
+        axes.sharey(small[0])
+        title(axes, f"{count} tasks")
+    small[0].set_xticks(most, [str(each) for each in most])
     figure.supxlabel("experts", fontsize=9, color=MUTED)
     figure.supylabel("accuracy (%)", fontsize=9, color=MUTED)
-    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=3, frameon=False, fontsize=8)
+    legend(max(small, key=lambda axes: len(axes.get_lines())))
     caption = "Exact-match accuracy of completions by number of experts. A dot is a seed, the line their mean."
-    return Panel("accuracy", caption, figure)
+    columns = ["tasks", "experts", "loss", "seed", "accuracy", "nmi", "purity", "dead_experts", "seconds"]
+    return Panel("accuracy", caption, figure, csv_text(columns, ([cell[name] for name in columns] for cell in cells)))
 
 
 def heatmap_panels(cells: Sequence[Cell]) -> list[Panel]:
@@ -145,24 +142,18 @@ def heatmap_panels(cells: Sequence[Cell]) -> list[Panel]:
 
 
 def _heatmap(cell: Cell, loss: str, label: str) -> Panel:
-    from matplotlib.colors import LinearSegmentedColormap
-    from matplotlib.figure import Figure
-
     shares = [[count / max(1, sum(row)) for count in row] for row in cell["alignment"]]
-    figure = Figure(figsize=(4.6, 0.9 + 0.16 * len(shares)), layout="constrained")
-    axes = figure.subplots()
-    colours = LinearSegmentedColormap.from_list("share", ["#ffffff", ARMS[0]])
-    image = axes.imshow(shares, aspect="auto", cmap=colours, vmin=0, vmax=1)
-    axes.set_xlabel("expert", color=MUTED, fontsize=9)
-    axes.set_ylabel("task", color=MUTED, fontsize=9)
-    axes.set_xticks(range(len(shares[0])))
-    axes.tick_params(length=0, labelsize=7, colors=MUTED)
-    figure.colorbar(image, label="share of tokens", fraction=0.05).outline.set_visible(False)
+    figure, axes = canvas(0.9 + 0.16 * len(shares))
+    tint(axes, shares, 1.0)
+    ticks_between(axes, range(len(shares)), range(len(shares[0])))
+    axes.set_xlabel("expert")
+    axes.set_ylabel("task", color=MUTED)
     caption = (
         f"{label}: share of each task's test tokens that visit each expert; {cell['tasks']} tasks, "
-        f"{cell['experts']} experts, seed {cell['seed']}, NMI {cell['nmi']:.2f}."
+        f"{cell['experts']} experts, seed {cell['seed']}, NMI {cell['nmi']:.2f}. Full colour is 100%."
     )
-    return Panel(f"routing-{loss.replace('_', '-')}", caption, figure)
+    rows = ([task, expert, share] for task, row in enumerate(shares) for expert, share in enumerate(row))
+    return Panel(f"routing-{loss.replace('_', '-')}", caption, figure, csv_text(["task", "expert", "share"], rows))
 
 
 def _shown_shape(cells: Iterable[Cell]) -> tuple[int, int] | None:
@@ -184,10 +175,3 @@ def _paired(cells: Sequence[Cell], loss: str) -> list[tuple[Cell, Cell]]:
 
 def _values(cells: Iterable[Cell], what: str, **where: Any) -> list[float]:
     return [cell[what] for cell in cells if all(cell[key] == value for key, value in where.items())]
-
-
-def _quiet(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_color(RULE)
-    axes.tick_params(colors=MUTED, labelsize=8, length=2)

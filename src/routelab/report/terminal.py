@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+#: Characters of a row's name that get room whatever else there is.
+_NAME = 26
+
+
 def print_page(console: Console, page: Page) -> None:
     """Print the claim, the verdict with its interval, and every table."""
     console.print()
@@ -24,6 +28,11 @@ def print_page(console: Console, page: Page) -> None:
     if page.verdict is not None:
         console.print(Text(f"{page.verdict.number}, 95% interval {page.verdict.interval}: {page.verdict.word}"))
         console.print(Text(page.verdict.reading, style="dim"))
+    for entry in page.entries:
+        console.print(Text.assemble("\n", (entry.name, "bold"), (f"  {entry.about}", "dim")))
+        console.print(Text(entry.claim))
+        if entry.verdict is not None:
+            console.print(Text(f"{entry.verdict.number}, 95% interval {entry.verdict.interval}: {entry.verdict.word}"))
     for table in page.tables:
         console.print()
         print_table(console, table)
@@ -34,7 +43,10 @@ def print_table(console: Console, table: Table) -> None:
     drawn = _table(table.title)
     for i, column in enumerate(table.columns):
         left = i == 0 or column in table.text
-        drawn.add_column(column, justify="left" if left else "right", style="bold" if i == 0 else None)
+        # The names of rows are what one copies: they are cut up last.
+        widest = min(_NAME, max((len(row[0]) for row in table.rows), default=0)) if i == 0 else None
+        style = "bold" if i == 0 else None
+        drawn.add_column(column, justify="left" if left else "right", style=style, min_width=widest, overflow="fold")
     for row in table.rows:
         drawn.add_row(*map(Text, row))
     console.print(drawn)

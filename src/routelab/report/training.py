@@ -26,7 +26,7 @@ def training_page(
         claim=claim(results),
         verdict=_verdict(results, colours),
         note=results["note"],
-        panels=[*panels(results, metrics), *([alignment_panel(results)] if aligned else [])],
+        draw=lambda: [*panels(results, metrics), *([alignment_panel(results)] if aligned else [])],
         tables=[*tables(results), *([alignment_table(results)] if aligned else [])],
         commands=results["commands"],
         facts=facts(manifest),
@@ -45,4 +45,5 @@ def _verdict(results: Mapping[str, Any], colours: Mapping[str, str]) -> Verdict 
         word=verdict(comparison),
         colour=colours[results["headline"]["arm"]],
         reading=reading(results, comparison),
+        clear=comparison["verdict"] != "undecided",
     )

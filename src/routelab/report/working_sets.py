@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from routelab.report.figures import Panel, canvas, row_labels
-from routelab.report.numbers import interval, spread
+from routelab.report.numbers import csv_text, interval, spread
 from routelab.report.page import Page, Verdict, facts, started
+from routelab.report.panel import Panel, canvas, legend, row_labels
 from routelab.report.tables import Table
 from routelab.report.theme import ARMS, MUTED, VARIABLES, arm_colours
+from routelab.report.working_set_maps import maps_panel
 
 Results = Mapping[str, Any]
 #: The four quantities whose rest is timed, and their names.
@@ -32,7 +33,7 @@ def working_sets_page(results: Results, manifest: Mapping[str, Any]) -> Page:
         claim=claim(results),
         verdict=_verdict(results, colours),
         note=results["note"],
-        panels=panels(results, colours),
+        draw=lambda: panels(results, colours),
         tables=tables(results),
         commands=results["commands"],
         facts=facts(manifest),
@@ -47,7 +48,7 @@ def claim(results: Results) -> str:
     said = f"With {ours:.1f} F1 against {full:.1f} of full attention"
     if context["routing"] is None:
         return f"{said}, WISE answers {results['source']}."
-    kept, depth = context["routing"]["coverage"]["wise"], results["wise"]["discovery_steps"]
+    kept, depth = (context["routing"]["coverage"]["wise"], results["wise"]["discovery_steps"])
     return (
         f"{said}, WISE reads {100 * kept['density']:.0f}% of the blocks after step {depth} of {results['num_steps']}, "
         f"which hold {100 * kept['future_mass']:.1f}% of the attention."
@@ -60,7 +61,7 @@ def tables(results: Results) -> list[Table]:
     context = _first(results)
     if context["sweeps"]:
         found.append(_scores("WISE at other settings", context, {"as above": "wise", **_names(context["sweeps"])}))
-    if context["split_half"] is not None:
+    if context.get("split_half") is not None:
         found.append(split_table(context["split_half"]))
     if context["routing"] is not None:
         found.append(stability_table(results))
@@ -131,11 +132,17 @@ def panels(results: Results, colours: Mapping[str, str]) -> list[Panel]:
     context = _first(results)
     drawn = [_differences(results, context, colours)]
     if context["convergence"] is not None:
-        drawn.append(_converged(context["convergence"]))
-    if context["routing"] is not None:
-        drawn.append(_rolling(results))
+        drawn.append(convergence_panel(context["convergence"]))
+    known = {tokens: each["routing"] for tokens, each in results["contexts"].items() if each["routing"] is not None}
+    if known:
+        depth = results["wise"]["discovery_steps"]
+        curves = {f"{tokens} tokens": routing["stability"]["rolling"] for tokens, routing in known.items()}
+        drawn.append(stability_panel(curves, depth))
         if len(results["contexts"]) > 1:
             drawn.append(_scaling(results))
+        shown = next((routing["maps"] for routing in known.values() if routing.get("maps")), None)
+        if shown is not None:
+            drawn.append(maps_panel(shown, depth))
     return drawn
 
 
@@ -152,36 +159,47 @@ def _differences(results: Results, context: Mapping[str, Any], colours: Mapping[
     caption = (
         f"Answers against full attention, {context['n']} questions of {context['tokens']:.0f} tokens, 95% intervals."
     )
-    return Panel("differences", caption, figure)
+    rows = (
+        [name, *(context["variants"][name]["from full"]["f1"][key] for key in ("mean", "low", "high"))]
+        for name in names
+    )
+    return Panel("differences", caption, figure, csv_text(["condition", "difference", "low", "high"], rows))
 
 
-def _converged(found: Mapping[str, Mapping[str, Any]]) -> Panel:
+def convergence_panel(found: Mapping[str, Mapping[str, Any]]) -> Panel:
+    """Draw the share of prompts in which each quantity has come to rest, by step, under the default criteria."""
     figure, axes = canvas(2.6)
-    default = found["D"]
     for (name, label), colour in zip(QUANTITIES.items(), ARMS, strict=False):
-        share = [100 * value for value in default[name]["converged"]]
+        share = [100 * value for value in found["D"][name]["converged"]]
         style = "-" if name in ("support", "attention") else "--"
         axes.plot(range(1, len(share) + 1), share, style, color=colour, lw=1.8, label=label)
-    axes.legend(frameon=False, fontsize=8)
+    legend(axes)
     axes.set_xlabel("recurrent step")
     axes.set_ylabel("prompts at rest (%)", color=MUTED)
-    return Panel(
-        "convergence", "What has come to rest by each step: where a model looks, and what it makes of it.", figure
+    rows = (
+        [setting, name, step, share]
+        for setting, each in found.items()
+        for name in QUANTITIES
+        for step, share in enumerate(each[name]["converged"], start=1)
     )
+    data = csv_text(["criteria", "quantity", "step", "share at rest"], rows)
+    caption = "What has come to rest by each step: where a model looks, and what it makes of it."
+    return Panel("convergence", caption, figure, data)
 
 
-def _rolling(results: Results) -> Panel:
+def stability_panel(curves: Mapping[str, Sequence[float]], depth: int) -> Panel:
+    """Draw how like the working set of a step is to that of the step before; a curve per name, frozen at ``depth``."""
     figure, axes = canvas(2.6)
-    for (tokens, context), colour in zip(results["contexts"].items(), ARMS, strict=False):
-        if context["routing"] is not None:
-            values = context["routing"]["stability"]["rolling"]
-            axes.plot(range(2, len(values) + 2), values, color=colour, lw=1.8, label=f"{tokens} tokens")
-    axes.axvline(results["wise"]["discovery_steps"], color=MUTED, lw=1, ls=(0, (4, 3)))
-    axes.legend(frameon=False, fontsize=8)
+    for (name, values), colour in zip(curves.items(), ARMS, strict=False):
+        axes.plot(range(2, len(values) + 2), values, color=colour, lw=1.8, label=name or None)
+    axes.axvline(depth, color=MUTED, lw=1, ls=(0, (4, 3)))
+    if len(curves) > 1:
+        legend(axes)
     axes.set_xlabel("recurrent step")
     axes.set_ylabel("Jaccard to the step before", color=MUTED)
+    rows = ([name, step, value] for name, values in curves.items() for step, value in enumerate(values, start=2))
     caption = "How much of the working set of one step is that of the next; the dashed line is where it is frozen."
-    return Panel("stability", caption, figure)
+    return Panel("stability", caption, figure, csv_text(["prompts", "step", "jaccard"], rows))
 
 
 def _scaling(results: Results) -> Panel:
@@ -193,13 +211,17 @@ def _scaling(results: Results) -> Panel:
     ):
         values = [100 * each["routing"]["coverage"]["wise"][name] for each in known]
         axes.plot(lengths, values, "o-", color=colour, lw=1.8, ms=4, label=label)
-    axes.legend(frameon=False, fontsize=8)
+    legend(axes)
     axes.set_ylim(0, 102)
     axes.set_xlabel("tokens of the prompt")
     axes.set_ylabel("share after discovery (%)", color=MUTED)
-    return Panel(
-        "scaling", "Blocks that WISE reads, and the attention that falls on them, by length of the prompt.", figure
+    rows = (
+        [each["tokens"], *(each["routing"]["coverage"]["wise"][k] for k in ("density", "future_mass"))]
+        for each in known
     )
+    data = csv_text(["tokens", "blocks kept", "attention kept"], rows)
+    caption = "Blocks that WISE reads, and the attention that falls on them, by length of the prompt."
+    return Panel("scaling", caption, figure, data)
 
 
 def _verdict(results: Results, colours: Mapping[str, str]) -> Verdict:
@@ -212,6 +234,7 @@ def _verdict(results: Results, colours: Mapping[str, str]) -> Verdict:
         word="less than full attention" if lower else "more than full attention" if higher else "no difference shown",
         colour=f"var(--{VARIABLES[colours['wise']][0]})",
         reading=f"WISE minus full attention on the same {found['n']} questions; the interval covers {found['covers']}.",
+        clear=lower or higher,
     )
 
 

@@ -22,6 +22,8 @@ from routelab.study.working_set_masses import Masses
 
 #: Jaccard levels at which stability is reported.
 LEVELS = (0.90, 0.95)
+#: Blocks of a prompt above which its maps are too many numbers to keep.
+LARGEST_MAP = 64
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,19 @@ def stability(masses: Masses, config: WISEConfig) -> list[Stability]:
     rolling = jaccard(sets[:-1], sets[1:], (1, 3, 4, 5)).T.tolist()
     endpoint = jaccard(sets[config.discovery_steps - 1], sets[-1], (0, 2, 3, 4)).tolist()
     return [Stability(*pair) for pair in zip(rolling, endpoint, strict=True)]
+
+
+def maps(masses: Masses, config: WISEConfig) -> list[list[list[float]]] | None:
+    """Return the rolling working set of the first example at every step, to be looked at.
+
+    ``[T][query block][key block ≤ query block]``: the share of the heads of all core blocks that keep the block, to
+    three digits. None for a prompt of more than ``LARGEST_MAP`` blocks.
+    """
+    sets = masses.rolling_sets(config.mass, config.window)[:, :, 0]
+    if sets.shape[-1] > LARGEST_MAP:
+        return None
+    shares = sets.double().mean((1, 2)).tolist()
+    return [[[round(share, 3) for share in row[: q + 1]] for q, row in enumerate(step)] for step in shares]
 
 
 def audit_size_matched(masses: Masses, config: WISEConfig) -> CardinalityAudit:

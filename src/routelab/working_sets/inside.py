@@ -18,6 +18,7 @@ from routelab.study.working_set import (
     add_audits,
     audit_size_matched,
     coverage,
+    maps,
     stability,
     summarise_coverage,
     summarise_stability,
@@ -42,7 +43,9 @@ def look_inside(
     seed: int,
     supports: Path | None = None,
 ) -> dict[str, Any]:
-    """Return the coverage of every variant that reuses a support, and the stability and heads of ``base``.
+    """Return the coverage of every variant that reuses a support, and the stability, heads and maps of ``base``.
+
+    The maps are those of the first question.
 
     One prompt at a time; one full forward a block size serves all. The working sets of ``base`` are written to the
     file ``supports``, if one is named, by the questions' ids (:mod:`routelab.study.working_set_saved`).
@@ -50,6 +53,7 @@ def look_inside(
     reusing = {name: config for name, config in variants.items() if reuses(config.condition)}
     covered: dict[str, list[Any]] = {name: [] for name in reusing}
     stable, looked, audits, saved = [], [], [], {}
+    shown: dict[str, Any] | None = None
     sizes = sorted({base.block_size, *(config.block_size for config in reusing.values())})
     for question in questions:
         ids = torch.tensor([encode(tokenizer, question.prompt)], device=model.device)
@@ -62,6 +66,10 @@ def look_inside(
                 stable += stability(masses, base)
                 looked += heads(masses, base)
                 audits.append(audit_size_matched(masses, base))
+                if question is questions[0]:
+                    shares = maps(masses, base)
+                    about = {"question": question.id, "tokens": ids.shape[1], "block_size": size}
+                    shown = None if shares is None else {**about, "shares": shares}
                 if supports is not None:
                     saved[question.id] = masses.late_support(base)
     if supports is not None:
@@ -71,6 +79,7 @@ def look_inside(
         "stability": summarise_stability(stable),
         "heads": summarise_heads(looked),
         "audit": asdict(add_audits(audits)),
+        "maps": shown,
     }
 
 
