@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, OlmoeConfig, OlmoeForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, OlmoeConfig, OlmoeForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from routelab.dryrun import dry_run
 from routelab.dryrun_costs import PEAK, UTILISATION, active_parameters, flops_per_token, hours
@@ -35,6 +35,17 @@ def test_operations_of_a_token() -> None:
     attention = 2 * 2 * 8 * 16
     assert flops_per_token(dense, trained=0, length=16, recomputed=False) == 4 * active + 3 * attention
     assert flops_per_token(dense, trained=active, length=16, recomputed=True) == 8 * active + 4 * attention
+
+
+def test_attention_is_as_wide_as_its_heads() -> None:
+    """Qwen3's heads are wider together than its hidden states; a layer without a softmax does not look back."""
+    with torch.device("meta"):
+        dense = Qwen3ForCausalLM(Qwen3Config(**SIZES, num_key_value_heads=2, head_dim=10))
+    grown = [flops_per_token(dense, trained=0, length=length, recomputed=False) for length in (16, 17)]
+    assert grown[1] - grown[0] == 3 * 2 * 2 * (2 * 10)
+    dense.config.layer_types = ["linear_attention", "full_attention"]
+    grown = [flops_per_token(dense, trained=0, length=length, recomputed=False) for length in (16, 17)]
+    assert grown[1] - grown[0] == 3 * 2 * 1 * (2 * 10)
 
 
 def test_hours() -> None:

@@ -9,12 +9,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from typer.testing import CliRunner
 
 from routelab import processes
-from routelab.errors import LaunchError
+from routelab.cli import app
+from routelab.errors import LaunchError, RecipeError
 from routelab.recipe import load_recipe
 from routelab.run import run_recipe
-from routelab.rundir import RunDirectory, read_json, read_jsonl
+from routelab.rundir import LOCK, RunDirectory, read_json, read_jsonl
 
 RECIPE = """
 name: tiny
@@ -54,7 +56,7 @@ def test_two_processes_leave_the_run_directory_of_one(host: Path, tmp_path: Path
     recipe = load_recipe(path)
     run_recipe(recipe, RunDirectory.open(tmp_path / "one", recipe, resume=False), command="c")
     files = [
-        {str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file()}
+        {str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file() and each.name != LOCK}
         for folder in (tmp_path / "one", tmp_path / "two")
     ]
     assert files[0] == files[1]
@@ -82,8 +84,45 @@ def test_sharding_by_accelerate_is_refused_by_name(monkeypatch: pytest.MonkeyPat
 def test_what_cannot_be_shared_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     processes.require_one("a table")
     monkeypatch.setenv("WORLD_SIZE", "3")
+    monkeypatch.setenv("RANK", "0")
     with pytest.raises(LaunchError, match="a table cannot be shared by 3 processes"):
         processes.require_one("a table")
+
+
+@pytest.mark.parametrize(
+    ("size", "told"),
+    [("", "number of processes, got ''"), ("many", "got 'many'"), ("2", "no RANK of this process")],
+)
+def test_an_environment_that_no_launcher_made_is_named(size: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", size)
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(LaunchError, match=told):
+        processes.join()
+
+
+@pytest.mark.parametrize("command", ["recipes", "demo", "study"])
+def test_commands_that_are_for_one_process_say_so(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(LaunchError, match=f"routelab {command} cannot be shared by 2 processes"):
+        CliRunner().invoke(app, [command], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_error_of_the_first_process_is_raised_by_all(rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def decide() -> None:
+        raise RecipeError("taken")
+
+    def broadcast(told: list[object], src: int) -> None:
+        assert src == 0
+        if rank == 0:
+            assert isinstance(told[0][1], RecipeError)
+        told[0] = (None, RecipeError("taken"))
+
+    group = SimpleNamespace(get_rank=lambda: rank, broadcast_object_list=broadcast)
+    monkeypatch.setattr(processes, "_group", lambda: group)
+    with pytest.raises(RecipeError, match="taken"):
+        processes.first_decides(decide)
 
 
 @pytest.mark.parametrize(("items", "each"), [(7, 1), (2, 3), (1, 2), (0, 1)])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,20 @@ def test_existing_run_needs_resume(tmp_path: Path, recipe: Recipe) -> None:
     with pytest.raises(RecipeError, match="continue it with --resume"):
         RunDirectory.open(tmp_path / "run", recipe, resume=False)
     RunDirectory.open(tmp_path / "run", recipe, resume=True)
+
+
+def test_two_commands_do_not_run_in_one_directory(tmp_path: Path, recipe: Recipe) -> None:
+    run = RunDirectory.open(tmp_path / "run", recipe, resume=False)
+    held = "with RunDirectory(Path(sys.argv[1])).held(): print('held')"
+    other = [
+        sys.executable,
+        "-c",
+        f"import sys; from pathlib import Path; from routelab.rundir import RunDirectory\n{held}",
+    ]
+    with run.held():
+        refused = subprocess.run([*other, str(run.path)], capture_output=True, text=True, check=False)
+    assert "another command is running in" in refused.stderr
+    assert subprocess.check_output([*other, str(run.path)], text=True) == "held\n"
 
 
 def test_resume_with_another_recipe_names_the_first_difference(tmp_path: Path, recipe: Recipe) -> None:

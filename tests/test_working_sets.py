@@ -119,7 +119,7 @@ def test_the_page_has_figures_and_tables(finished: Path) -> None:
     page = (finished / "report.html").read_text(encoding="utf-8")
     assert "mean step of convergence" in page
     assert {path.stem for path in (finished / "figures").glob("*.png")} == {
-        "differences", "convergence", "stability", "scaling",
+        "differences", "convergence", "stability", "scaling", "working-set-maps",
     }  # fmt: skip
 
 

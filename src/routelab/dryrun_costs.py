@@ -45,12 +45,21 @@ def flops_per_token(model: PreTrainedModel, *, trained: float, length: int, reco
 
     Two per active parameter forward, two backward for the gradients of the activations, which pass through frozen
     weights too, and two for the gradient of every ``trained`` one; two more forward where layers are recomputed.
-    Attention adds ``2 · layers · width · length`` forward, causal, and twice that backward.
+    Attention adds ``2 · layers · heads · head size · length`` forward, causal, and twice that backward; layers without
+    a softmax add nothing.
     """
-    config = model.config.get_text_config()
-    weights, attention = 2 * active_parameters(model), 2 * config.num_hidden_layers * config.hidden_size * length
+    weights, attention = 2 * active_parameters(model), 2 * _attention_width(model) * length
     forwards = 2 if recomputed else 1
     return forwards * (weights + attention) + weights + 2 * attention + 2 * trained
+
+
+def _attention_width(model: PreTrainedModel) -> int:
+    """Return heads times head size, summed over the layers that attend with a softmax."""
+    config = model.config.get_text_config()
+    kinds = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
+    layers = sum(kind != "linear_attention" for kind in kinds)
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return int(layers * config.num_attention_heads * size)
 
 
 def hours(flops: float) -> str:

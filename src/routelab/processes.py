@@ -7,12 +7,13 @@ files and speaks. Whatever depends on files is therefore decided by the first an
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
-from routelab.errors import LaunchError
+from routelab.errors import LaunchError, RoutelabError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,6 +40,13 @@ def join() -> None:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     torch.distributed.init_process_group(backend, timeout=PATIENCE)
+
+
+def leave() -> None:
+    """Leave the other processes, if :func:`join` joined any."""
+    group = _group()
+    if group is not None:
+        group.destroy_process_group()
 
 
 def check_launch() -> None:
@@ -74,8 +82,19 @@ def require_one(what: str) -> None:
 
 
 def asked() -> int:
-    """Return the number of processes that the launcher started."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    """Return the number of processes that the launcher started.
+
+    Raises:
+        LaunchError: ``WORLD_SIZE`` is not one, or stands alone: ``torchrun`` says ``RANK`` besides.
+    """
+    told = os.environ.get("WORLD_SIZE", "1")
+    if not told.isdecimal() or int(told) < 1:
+        raise LaunchError(f"the environment's WORLD_SIZE must be the number of processes, got {told!r}; unset it")
+    if int(told) > 1 and not os.environ.get("RANK", "").isdecimal():
+        raise LaunchError(
+            f"the environment says WORLD_SIZE={told} and no RANK of this process; start with torchrun, or unset it"
+        )
+    return int(told)
 
 
 def count() -> int:
@@ -98,14 +117,23 @@ def is_first() -> bool:
 def first_decides(decide: Callable[[], T]) -> T:
     """Return what ``decide`` gives in the first process, to all of them; it is not called in the others.
 
-    Whatever the first did before is done when the others go on.
+    Whatever the first did before is done when the others go on. An error of Routelab's or of the system that ``decide``
+    raises is raised by all.
     """
     group = _group()
     if group is None:
         return decide()
-    told: list[T | None] = [decide() if is_first() else None]
+    told: list[tuple[T | None, RoutelabError | OSError | None]] = [(None, None)]
+    if is_first():
+        try:
+            told = [(decide(), None)]
+        except (RoutelabError, OSError) as error:
+            told = [(None, error)]
     group.broadcast_object_list(told, src=0)
-    return told[0]  # type: ignore[return-value]
+    value, failure = told[0]
+    if failure is not None:
+        raise failure
+    return value  # type: ignore[return-value]
 
 
 def share_out(items: Sequence[S], work: Callable[[Sequence[S]], Sequence[T]], *, each: int = 1) -> list[T]:
@@ -139,8 +167,5 @@ def add_up(values: Tensor) -> Tensor:
 
 def _group() -> ModuleType | None:
     """Return ``torch.distributed`` where several processes have joined. Light commands never import torch for it."""
-    if asked() < 2:
-        return None
-    import torch.distributed as group
-
-    return group if group.is_available() and group.is_initialized() else None
+    group = sys.modules.get("torch.distributed")
+    return group if group is not None and group.is_available() and group.is_initialized() else None

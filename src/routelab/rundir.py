@@ -12,18 +12,21 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+from filelock import FileLock, Timeout
 
 from routelab import processes
 from routelab.errors import RecipeError
 from routelab.recipe import AnyRecipe, first_difference, read_text, recipe_values, recipe_yaml
 
 BASE = "base"
+LOCK = ".lock"
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,29 @@ class RunDirectory:
                 f"{path} cannot be a run directory: {error.strerror}; choose another with --out"
             ) from error
         return run
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other commands from running in this directory meanwhile; the system lets go when the process ends.
+
+        Raises:
+            RecipeError: another command is running in it.
+        """
+        lock = FileLock(self.path / LOCK, timeout=0)
+
+        def take() -> None:
+            try:
+                lock.acquire()
+            except Timeout as error:
+                raise RecipeError(
+                    f"another command is running in {self.path}; wait for it, or choose another with --out"
+                ) from error
+
+        processes.first_decides(take)
+        try:
+            yield
+        finally:
+            lock.release()
 
     @property
     def recipe(self) -> Path:

@@ -48,6 +48,21 @@ def test_a_comparison_never_takes_the_place_of_a_run(tmp_path: Path) -> None:
         call("report", run, "--out", run)
 
 
+def test_a_page_is_written_into_a_folder_only(tmp_path: Path) -> None:
+    run = build(tmp_path / "one")
+    with pytest.raises(RecipeError, match=r"a page cannot be written to .*manifest.json .*; choose another with --out"):
+        call("report", run, "--out", run / "manifest.json")
+
+
+def test_a_damaged_run_of_several_is_told(tmp_path: Path) -> None:
+    runs = [build(tmp_path / name) for name in ("one", "two")]
+    (runs[1] / "results.json").write_text('{"cells": NaN}', encoding="utf-8")
+    shown = " ".join(call("report", *runs, "--out", tmp_path / "all").stdout.split())
+    assert "1 run, which compares with no control." in shown
+    assert "two left out" in shown
+    assert "results.json is damaged or cut off (NaN is no number of JSON)" in shown
+
+
 def test_every_recipe_is_listed_with_what_it_needs() -> None:
     shown = call("recipes").stdout
     for name in shipped_recipes():

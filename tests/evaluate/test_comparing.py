@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ def test_arms_of_runs(tmp_path: Path) -> None:
         "second_score": 0.0,
     }
     against_host = compare_results(str(first), f"{first}:base")
-    assert against_host["tasks"][0]["difference"]["covers"] == "examples"
+    assert against_host["tasks"][0]["difference"]["covers"] == "examples and seeds of the first"
     assert against_host["tasks"][0]["changed"] == 7
     assert against_host["settings"][0] == {"setting": "arm", "first": "aar", "second": "base"}
 
@@ -120,6 +121,104 @@ def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
             compare_results(str(ours), str(theirs))
     with pytest.raises(EvaluationError, match="no arm 'aarr'; did you mean 'aar'"):
         compare_results(str(ours), f"{run(tmp_path / 'run', {'aar': [[1, 0]]})}:aarr")
+
+
+def test_hosts_are_told_apart_by_their_weights_not_by_their_folder(tmp_path: Path) -> None:
+    runs = {}
+    for name, digest in (("a", "00"), ("b", "11"), ("c", "00")):
+        runs[name] = run(tmp_path / name, {"aar": [[1, 0, 1]]}, host=f"{name}/mini")
+        write(runs[name] / "manifest.json", {"host": {"model.safetensors": digest}})
+    with pytest.raises(EvaluationError, match=r"mini, weights \w{8} and .*mini, weights \w{8}: a comparison needs one"):
+        compare_results(str(runs["a"]), str(runs["b"]))
+    assert compare_results(str(runs["a"]), str(runs["c"]))["tasks"]
+    lost = run(tmp_path / "d", {"aar": [[1, 0, 1]]}, host="d/mini")
+    assert compare_results(str(runs["a"]), str(lost))["tasks"]
+    write(lost / "manifest.json", {"host": None})
+    with pytest.raises(EvaluationError, match=r"manifest.json is damaged"):
+        compare_results(str(runs["a"]), str(lost))
+
+
+def test_a_host_in_a_folder_of_a_general_name_is_named_with_the_one_around_it(tmp_path: Path) -> None:
+    ours = evaluated(tmp_path / "a", [1, 0], host="one/host")
+    with pytest.raises(EvaluationError, match=r"host one/host and .* host two/host"):
+        compare_results(str(ours), str(evaluated(tmp_path / "b", [1, 0], host="two/host")))
+
+
+def test_a_run_of_the_first_version_has_no_kind(tmp_path: Path) -> None:
+    old = run(tmp_path / "old", {"aar": [[1, 0, 1, 1]]})
+    values = json.loads((old / "results.json").read_text(encoding="utf-8"))
+    del values["kind"]
+    write(old / "results.json", values)
+    assert compare_results(str(old), f"{old}:base")["tasks"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"arms": None},
+        {"tasks": "x"},
+        {"tasks": []},
+        {"tasks": [{}]},
+        {"seeds": None},
+        {"seeds": []},
+        {"host": None},
+        {"kind": []},
+        {"schema": "new"},
+        {"headline": {}},
+        {"headline": None},
+        {"title": float("nan")},
+    ],
+    ids=str,
+)
+def test_damaged_results_are_named(tmp_path: Path, damage: dict[str, Any]) -> None:
+    broken = run(tmp_path / "run", {"aar": [[1, 0]]})
+    values = json.loads((broken / "results.json").read_text(encoding="utf-8"))
+    write(broken / "results.json", values | damage)
+    with pytest.raises(EvaluationError, match=re.escape(str(broken))):
+        compare_results(str(broken), str(evaluated(tmp_path / "alone", [1, 0])))
+
+
+def test_a_file_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
+    broken = run(tmp_path / "run", {"aar": [[1, 0]]})
+    (broken / "results.json").write_text('{"a":' * 100_000, encoding="utf-8")
+    with pytest.raises(EvaluationError, match=r"results.json is missing or damaged: it is nested too deeply"):
+        compare_results(str(broken), str(broken))
+
+
+def test_the_damaged_file_is_named_not_another(tmp_path: Path) -> None:
+    broken = run(tmp_path / "run", {"aar": [[1, 0], [1, 1]]})
+    (broken / "records" / "aar" / "seed-1" / "t.jsonl").write_text('{"id": "e0", "score": "x"}\n', encoding="utf-8")
+    with pytest.raises(EvaluationError, match=r"seed-1/t.jsonl is damaged"):
+        compare_results(str(broken), str(broken))
+    alone = evaluated(tmp_path / "alone", [1, 0])
+    write(alone / "summary.json", {"host": "h", "metric": "accuracy"})
+    with pytest.raises(EvaluationError, match=r"summary.json lacks 'task'"):
+        compare_results(str(alone), str(alone))
+
+
+def test_other_seeds_widen_the_interval_and_share_no_answers(tmp_path: Path) -> None:
+    """Every seed of the first is all right or all wrong: nothing but seeds varies, which examples alone cannot see."""
+    right, wrong = [1] * 40, [0] * 40
+    ours = run(tmp_path / "ours", {"aar": [right, right, wrong]}, seeds=[0, 1, 2])
+    theirs = run(tmp_path / "theirs", {"aar": [wrong, right, wrong]}, seeds=[1, 2, 3])
+    for old in (2, 1, 0):  # written as seeds 0 to 2
+        place = theirs / "records" / "aar"
+        (place / f"seed-{old}").rename(place / f"seed-{old + 1}")
+    (found,) = compare_results(str(ours), str(theirs))["tasks"]
+    assert found["difference"]["covers"] == "examples and seeds"
+    assert found["difference"]["mean"] == pytest.approx(1 / 3)
+    assert found["difference"]["low"] < 0 < found["difference"]["high"]
+    assert found["verdict"] == "undecided"
+    assert found["answers"] == 80  # of seeds 1 and 2, which both have
+    assert found["changed"] == 80
+    assert {tuple(each["seeds"]) for each in found["examples"]} == {(1, 1)}
+
+
+def test_seeds_in_another_order_are_the_same_seeds(tmp_path: Path) -> None:
+    ours = run(tmp_path / "ours", {"aar": [[1, 1, 0], [0, 0, 0]]}, seeds=[0, 1])
+    theirs = run(tmp_path / "theirs", {"aar": [[1, 1, 0], [0, 0, 0]]}, seeds=[1, 0])
+    (found,) = compare_results(str(ours), str(theirs))["tasks"]
+    assert (found["difference"]["low"], found["difference"]["high"], found["changed"]) == (0, 0, 0)
 
 
 def test_results_of_the_harness_need_their_records_and_a_known_form(tmp_path: Path) -> None:

@@ -46,10 +46,14 @@ def test_outcomes(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert Path.cwd() == tmp_path
 
 
-def test_only_expected_errors_are_outcomes() -> None:
-    assert attempt(int, ("3",)) == (3, None)
-    with pytest.raises(TypeError):
-        attempt(int, ([],))
+def test_whatever_a_task_raises_is_its_outcome() -> None:
+    assert attempt({}.__getitem__, ("absent",)) == (None, "KeyError: 'absent'")
+    with pytest.raises(KeyboardInterrupt):
+        attempt(_interrupted, ())
+
+
+def _interrupted() -> None:
+    raise KeyboardInterrupt
 
 
 def test_choices(monkeypatch: pytest.MonkeyPatch) -> None:

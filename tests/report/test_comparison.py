@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from routelab.errors import RecipeError
 from routelab.report.comparison import LARGEST, Shown, claim, comparison_page, report_runs, short_names
+from routelab.report.comparison_figures import stem
 from routelab.report.html import page_of
 from routelab.report.inputs import read_run
 from routelab.report.measures import Host, Measure, Task
@@ -49,7 +51,8 @@ def test_runs_of_one_host_and_task_are_side_by_side(build: Build, tmp_path: Path
     assert written[0] == tmp_path / "out" / "report.html"
     stems = [panel.stem for panel in page.panels]
     tasks = ("mini-moe-mini-arithmetic-accuracy-300", "mini-moe-mini-facts-accuracy-300")
-    assert stems == [f"{task}-{what}" for task in tasks for what in ("scores", "differences")]
+    plain = [re.sub(r"-[0-9a-f]{6}-", "-", stem) for stem in stems]
+    assert plain == [f"{task}-{what}" for task in tasks for what in ("scores", "differences")]
     assert {path.suffix for path in written[1:]} == {".png", ".svg", ".csv"}
     rows = list(csv.DictReader(io.StringIO(page.panels[0].data)))
     arms = ("aar", "aar-shuffled", "routing-only")
@@ -106,8 +109,9 @@ def test_kinds_differ_and_unfinished_runs_are_named(build: Build, tmp_path: Path
 
 def test_what_cannot_be_compared_is_named(build: Build, tmp_path: Path) -> None:
     first = build("a")
+    newer = build("b", lambda results: results.update(schema=9))
     with pytest.raises(RecipeError, match=r"newer version \(schema 9"):
-        report_runs([first, build("b", lambda results: results.update(schema=9))], tmp_path / "out")
+        report_runs([newer], tmp_path / "out")
     with pytest.raises(RecipeError, match=r"own report would be written over; choose another with --out"):
         report_runs([first, first], first)
     with pytest.raises(RecipeError, match="holds no results"):
@@ -143,13 +147,112 @@ def test_full_runs_are_left_out_until_the_page_is_small(
     assert "is too large to be shown in full here: see its own report." in page.note
 
 
-def test_claims_count_verdicts() -> None:
+DAMAGE: list[Callable[[dict[str, Any]], Any]] = [
+    lambda results: results.update(arms=None),
+    lambda results: results.update(seeds=None),
+    lambda results: results.update(commands=None),
+    lambda results: results.update(schema=9),
+    lambda results: results["comparisons"][0].update(difference="x"),
+    lambda results: results["tasks"][0].update(examples=[]),
+    lambda results: results["arms"]["aar"]["tasks"]["mini-facts"]["seeds"]["0"].update(value="x"),
+]
+
+
+@pytest.mark.parametrize("change", DAMAGE, ids=range(len(DAMAGE)))
+def test_a_damaged_run_of_several_is_named_and_the_rest_is_shown(
+    build: Build, tmp_path: Path, change: Callable[[dict[str, Any]], Any]
+) -> None:
+    runs = [build("a"), build("broken", change)]
+    page, written = report_runs(runs, tmp_path / "out")
+    assert [(entry.name, entry.about) for entry in page.entries][1:] == [("broken", "left out")]
+    assert str(runs[1] / "results.json") in page.entries[1].claim
+    assert str(runs[1] / "results.json") in written[0].read_text(encoding="utf-8")
+    assert list(page.parts) == ["a"]
+    with pytest.raises(RecipeError, match=re.escape(str(runs[1] / "results.json"))):
+        report_runs(runs[1:], tmp_path / "out")
+
+
+def test_a_run_given_twice_is_one(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = build("a")
+    (tmp_path / "link").symlink_to(run)
+    monkeypatch.chdir(tmp_path)
+    page, _ = report_runs([Path("a"), run, run / ".." / "a", tmp_path / "link"], tmp_path / "out")
+    assert page.eyebrow[0] == "1 run"
+    again, _ = report_runs([run, build("b"), run], tmp_path / "out")
+    assert [entry.name for entry in again.entries] == ["a", "b"]
+    assert page.claim == "1 run with a control shows a difference from it."
+
+
+@pytest.mark.parametrize("below", ["file", "file/page"])
+def test_a_page_goes_into_a_folder(build: Build, tmp_path: Path, below: str) -> None:
+    run = build("a")
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(RecipeError, match=r"a page cannot be written to .*; choose another with --out"):
+        report_runs([run], tmp_path / below)
+
+
+def test_files_of_tasks_that_look_alike_are_two(build: Build, tmp_path: Path) -> None:
+    metric = Metric("accuracy", 100.0, 1, "%", "points")
+    names = ["a" * 300, "a" * 299 + "b", "mini-moe", "mini_moe"]
+    stems = {stem(Task(Host(name), "t", metric, 3)) for name in names}
+    assert len(stems) == 4
+    assert max(map(len, stems)) < 100
+    long = [build(name, lambda results: results.update(host={"name": "h" * 300})) for name in "ab"]
+    _, written = report_runs(long, tmp_path / "out")
+    assert all(path.is_file() for path in written)
+
+
+def test_examples_are_the_same_by_their_hash_where_records_have_it(build: Build) -> None:
+    runs = [build(name) for name in "abcd"]
+    for run, digest in zip(runs, ("00", "00", "11", "11"), strict=True):
+        for task in ("mini-arithmetic", "mini-facts"):
+            path = run / "records" / "base" / f"{task}.json"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps({"data_sha256": digest}), encoding="utf-8")
+    read = [read_run(run) for run in runs]
+    page = comparison_page([Shown(run.folder.name, run, page_of(run)) for run in read])
+    table = next(table for table in page.tables if table.title.startswith("mini-arithmetic on mini-moe"))
+    assert {row[0] for row in table.rows} == {"a", "b"}
+    assert table.title == "mini-arithmetic on mini-moe, 300 examples, data 00"
+    assert "host, task and examples are the same, these by their hash." in page.note
+    path.write_text("{", encoding="utf-8")
+    with pytest.raises(RecipeError, match=re.escape(f"{path} is damaged or cut off")):
+        read_run(runs[3])
+
+
+def test_without_a_hash_the_page_says_as_many_examples(build: Build, tmp_path: Path) -> None:
+    page, _ = report_runs([build("a"), build("b")], tmp_path / "out")
+    assert "only where host and task are the same and the examples as many" in page.note
+    assert "of twenty about one misses the true difference by chance" in page.note
+
+
+def test_a_run_without_hashes_of_its_host_says_why_it_stands_alone(build: Build, tmp_path: Path) -> None:
+    runs = [build("a", host={"config.json": "00"}), build("b")]
+    (runs[1] / "manifest.json").unlink()
+    page, _ = report_runs(runs, tmp_path / "out")
+    assert "No hashes of the host's weights are in manifest.json of b, or it is missing" in page.note
+
+
+def test_a_host_in_a_folder_of_a_general_name_is_called_by_two(build: Build) -> None:
+    run = read_run(build("a", lambda results: results["host"].update(name="somewhere/mini/host")))
+    page = comparison_page([Shown("a", run, page_of(run))])
+    assert page.entries[0].about == "training · host mini/host"
+
+
+def test_claims_count_verdicts(build: Build, tmp_path: Path) -> None:
+    def undecided(results: dict[str, Any]) -> None:
+        results["comparisons"][0]["verdict"] = "undecided"
+
     assert comparison_page([]).claim == claim([]) == "0 runs, none of which compares with a control."
+    runs = [build("a", undecided), build("b", undecided), build("c")]
+    assert report_runs(runs[:1], tmp_path / "out")[0].claim == "1 run with a control shows no difference from it."
+    assert report_runs(runs, tmp_path / "out")[0].claim == "1 of 3 runs with a control shows a difference from it."
 
 
 def test_names_are_as_short_as_they_can_be(tmp_path: Path) -> None:
     assert list(short_names([tmp_path / "a", tmp_path / "b"]).values()) == ["a", "b"]
     assert list(short_names([tmp_path / "x" / "a", tmp_path / "y" / "a"]).values()) == ["x/a", "y/a"]
+    assert list(short_names([Path("/a"), Path("/x/a")]).values()) == ["a", "x/a"]
 
 
 def test_wilson_interval() -> None:

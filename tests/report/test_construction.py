@@ -59,6 +59,11 @@ def test_a_certificate_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     path.write_text(json.dumps(certificate(format=2)), encoding="utf-8")
     with pytest.raises(RecipeError, match="newer version"):
         report_run(tmp_path)
+    values = certificate()
+    del values["gamma"]
+    path.write_text(json.dumps(values), encoding="utf-8")
+    with pytest.raises(RecipeError, match=r"certificate.json lacks 'gamma'; construct the model again"):
+        report_run(tmp_path)
     path.write_text("{}", encoding="utf-8")
     with pytest.raises(RecipeError, match=r"certificate.json lacks claims, .*construct the model again"):
         report_run(tmp_path)

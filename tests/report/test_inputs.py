@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from routelab.errors import RecipeError
-from routelab.report.html import report_run
+from routelab.report.html import page_of, report_run
 from routelab.report.inputs import read_run
 
 
@@ -66,6 +68,77 @@ def test_results_of_an_older_version_that_lack_a_part_are_named(folder: Path, ex
     del values["arms"]["aar"]["train"]
     (folder / "results.json").write_text(json.dumps(values), encoding="utf-8")
     with pytest.raises(RecipeError, match=r"results.json lacks 'train'"):
+        report_run(folder)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"arms": None},
+        {"comparisons": None},
+        {"comparisons": [{"difference": "x"}]},
+        {"tasks": "x"},
+        {"tasks": []},
+        {"seeds": None},
+        {"host": None},
+        {"kind": []},
+        {"kind": None},
+        {"headline": {"arm": "nobody", "task": "mini-arithmetic"}},
+        {"headline": {"arm": "aar", "task": "nothing"}},
+        {"commands": None},
+        {"note": float("nan")},
+    ],
+    ids=str,
+)
+def test_results_of_another_shape_are_named(folder: Path, example: ModuleType, damage: dict[str, Any]) -> None:
+    (folder / "results.json").write_text(json.dumps({**example.example_results(), **damage}), encoding="utf-8")
+    with pytest.raises(RecipeError, match=re.escape(str(folder / "results.json"))):
+        report_run(folder)
+
+
+def test_a_difference_that_is_text_is_named(folder: Path, example: ModuleType) -> None:
+    values = example.example_results()
+    values["comparisons"][1]["difference"] = "x"
+    (folder / "results.json").write_text(json.dumps(values), encoding="utf-8")
+    with pytest.raises(RecipeError, match=r"results.json is damaged: its values are not what a run writes"):
+        report_run(folder)
+
+
+def test_damage_that_only_a_drawing_meets_is_named(folder: Path, example: ModuleType) -> None:
+    values = example.example_results()
+    values["comparisons"][0]["seeds"] = None
+    (folder / "results.json").write_text(json.dumps(values), encoding="utf-8")
+    page = page_of(read_run(folder))
+    with pytest.raises(RecipeError, match=r"results.json is damaged"):
+        _ = page.panels
+
+
+def test_what_is_nested_too_deeply_is_named(folder: Path) -> None:
+    (folder / "results.json").write_text("[" * 100_000, encoding="utf-8")
+    with pytest.raises(RecipeError, match=r"results.json is damaged or cut off \(it is nested too deeply\)"):
+        read_run(folder)
+
+
+@pytest.mark.parametrize(
+    "damage", [{"sessions": None}, {"host": None}, {"sessions": [{}]}, {"hardware": {"cores": 1}}], ids=str
+)
+def test_a_manifest_of_another_shape_is_named(folder: Path, example: ModuleType, damage: dict[str, Any]) -> None:
+    (folder / "manifest.json").write_text(json.dumps({**example.example_manifest(), **damage}), encoding="utf-8")
+    with pytest.raises(RecipeError, match=re.escape(str(folder / "manifest.json"))):
+        report_run(folder)
+
+
+def test_a_manifest_whose_session_has_no_beginning_is_named(folder: Path, example: ModuleType) -> None:
+    values = example.example_manifest()
+    del values["sessions"][0]["started"]
+    (folder / "manifest.json").write_text(json.dumps(values), encoding="utf-8")
+    with pytest.raises(RecipeError, match=r"manifest.json lacks 'started'"):
+        report_run(folder)
+
+
+def test_metrics_that_are_no_numbers_are_named(folder: Path) -> None:
+    (folder / "metrics.jsonl").write_text('{"arm": "aar", "seed": 0, "step": 1, "loss": "x"}\n', encoding="utf-8")
+    with pytest.raises(RecipeError, match=r"metrics.jsonl is damaged"):
         report_run(folder)
 
 

@@ -6,10 +6,14 @@ from typing import Annotated
 
 import typer
 
+from routelab import processes
 from routelab._version import __version__
 from routelab.cli import bench, construct, doctor, harness, models, runs, study, study_inside, study_sweeps
 from routelab.cli.common import console
 from routelab.errors import RoutelabError
+
+#: Commands whose work several processes share.
+SHARED = frozenset({"run", "evaluate", "lm-eval"})
 
 app = typer.Typer(
     name="routelab",
@@ -56,17 +60,25 @@ def main() -> None:
     try:
         app()
     except RoutelabError as error:
-        console(stderr=True).print(
-            f"[bold red]error:[/] [red]{_escaped(str(error))}[/]", soft_wrap=True, highlight=False
-        )
+        if processes.is_first():
+            console(stderr=True).print(
+                f"[bold red]error:[/] [red]{_escaped(str(error))}[/]", soft_wrap=True, highlight=False
+            )
         raise SystemExit(2) from None
+    finally:
+        processes.leave()
 
 
 @app.callback(invoke_without_command=True)
-def root(version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False) -> None:
+def root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+) -> None:
     if version:
         typer.echo(f"routelab {__version__}")
         raise typer.Exit
+    if context.invoked_subcommand not in SHARED:
+        processes.require_one(f"routelab {context.invoked_subcommand}")
 
 
 def _escaped(text: str) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from routelab import processes
 from routelab.errors import ConfigError, closest
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def method_config(name: str, settings: list[str]) -> Any:
 
 def progress(name: str) -> Callable[[int, int], None] | None:
     """Return a reporter of sequences done, on one line of a terminal; None elsewhere."""
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty() or not processes.is_first():
         return None
 
     def show(done: int, of: int) -> None:

@@ -47,6 +47,7 @@ def actions(recipe: AnyRecipe, cells: Sequence[str], backend: str = "local") -> 
     if cells:
         raise ConfigError(f"{recipe.name} is no table, so it has no cells; leave --cell out")
     if backend != "local":
+        executor(backend, 1, 1)  # an unknown backend is an error of its own
         raise ConfigError(f"{recipe.name} is no table, so it has no cells to run on {backend!r}; leave --backend out")
     if isinstance(recipe, ModesRecipe):
         from routelab.dryrun_modes import check_modes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -146,16 +147,20 @@ def _run(
     quiet()
     progress = console(stderr=True)
     progress.quiet = not processes.is_first()
-    page = own.run(directory, shlex.join(["routelab", *sys.argv[1:]]), progress)
+    # Cells of a table that are named one by one do not meet, so several commands may share the directory.
+    with nullcontext() if cells else directory.held():
+        page = own.run(directory, shlex.join(["routelab", *sys.argv[1:]]), progress)
     if page is not None:
         print_page(console(), page)
         typer.echo(f"\n{directory.report}")
 
 
 def _dry_run(recipe: str, overrides: list[str], cells: Sequence[str]) -> None:
+    from routelab import processes
     from routelab.cli.kinds import actions
     from routelab.recipe import load_recipe
 
+    processes.require_one("a dry run")
     loaded = load_recipe(recipe, overrides)
     quiet()
     actions(loaded, cells).check(console())

@@ -81,21 +81,19 @@ def _sweep(
     resume: bool,
     dry_run: bool,
 ) -> None:
-    from routelab import processes
     from routelab.execution import executor
     from routelab.recipe import Recipe, load_recipe
 
     backend, workers = execution
-    processes.require_one("a sweep")
     loaded = load_recipe(name, overrides or [])
     if not isinstance(loaded, Recipe):
         raise RecipeError(f"{name} is no training recipe, so it has no layers or windows to sweep")
     quiet()
     made = build(loaded)
+    execute = executor(backend, workers, max(1, cores() // workers))
     if dry_run:
         _list(kind, made)
         return
-    execute = executor(backend, workers, max(1, cores() // workers))
     folder = out or Path(f"runs/study-{kind}")
     if folder.exists() and any(folder.iterdir()) and not resume:
         raise RecipeError(

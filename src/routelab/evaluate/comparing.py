@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from routelab.errors import EvaluationError
 from routelab.evaluate.result_files import Measured, ResultSet, read_results
-from routelab.evaluate.stats import Interval, average_seeds, paired_bootstrap, paired_bootstrap_over_seeds
+from routelab.evaluate.stats import (
+    Interval,
+    average_seeds,
+    paired_bootstrap_over_own_seeds,
+    paired_bootstrap_over_seeds,
+)
+from routelab.stored import host_name
 
 _SHOWN = 10
 
@@ -49,10 +54,12 @@ def compare_results(first: str, second: str, *, resamples: int = 9999, seed: int
 
 
 def _require_one_host(ours: ResultSet, theirs: ResultSet) -> None:
-    """A difference between hosts is no effect of routing."""
-    names = [Path(str(each.host["name"])).name for each in (ours, theirs)]
-    differing = [key for key in ours.host.keys() & theirs.host.keys() - {"name"} if ours.host[key] != theirs.host[key]]
-    if names[0] == names[1] and not differing:
+    """A difference between hosts is no effect of routing. Equal weights are one host, whatever it is called; where they
+    are not known of both, the name is what there is."""
+    names = [host_name(each.host["name"]) for each in (ours, theirs)]
+    both = ours.host.keys() & theirs.host.keys() - {"name"}
+    differing = [key for key in both if ours.host[key] != theirs.host[key]]
+    if not differing and ("weights" in both or names[0] == names[1]):
         return
     first, second = (
         f"{each.where} is of the host {', '.join([name, *(f'{key} {each.host[key]}' for key in sorted(differing))])}"
@@ -73,7 +80,8 @@ def _compared(
     sign = 1 if first.higher_is_better else -1
     better = sign * (int(interval.low > 0) - int(interval.high < 0))
     a, b = average_seeds(first.scores), average_seeds(second.scores)
-    changes = _changes(first, second)
+    pairs = _pairs(first, second)
+    changes = [change for i, j in pairs for change in _changes(first, second, i, j)]
     return {
         "first": sum(a.values()) / len(a),
         "second": sum(b.values()) / len(b),
@@ -81,41 +89,45 @@ def _compared(
         "verdict": {1: "first", -1: "second", 0: "undecided"}[better],
         "gained": sum(sign * (a[name] - b[name]) > 0 for name in a),
         "lost": sum(sign * (a[name] - b[name]) < 0 for name in a),
-        "answers": max(sum(map(len, each.answers)) for each in (first, second)),
-        "changed": len(changes) if first.answers and second.answers else None,
+        "answers": sum(len(first.answers[i]) for i, _ in pairs),
+        "changed": len(changes) if pairs else None,
         "examples": changes[:_SHOWN],
     }
 
 
 def _interval(first: Measured, second: Measured, resamples: int, seed: int) -> Interval:
-    """Pair seeds where both have the same; else compare means over seeds, which covers the examples alone."""
-    if first.seeds == second.seeds:
+    """Pair seeds where both have the same; else each side's seeds are its own."""
+    if set(first.seeds) == set(second.seeds):
         several = len(first.seeds) > 1
-        return paired_bootstrap_over_seeds(
-            first.scores, second.scores, resample_seeds=several, resamples=resamples, seed=seed
-        )
-    return paired_bootstrap(average_seeds(first.scores), average_seeds(second.scores), resamples=resamples, seed=seed)
+        paired = [second.scores[second.seeds.index(each)] for each in first.seeds]
+        return paired_bootstrap_over_seeds(first.scores, paired, resample_seeds=several, resamples=resamples, seed=seed)
+    return paired_bootstrap_over_own_seeds(first.scores, second.scores, resamples=resamples, seed=seed)
 
 
-def _changes(first: Measured, second: Measured) -> list[dict[str, Any]]:
-    """Return every answer that differs, seed by seed; one run of the host stands beside every seed."""
-    count = max(len(first.answers), len(second.answers)) if first.answers and second.answers else 0
-    found = []
-    for number in range(count):
-        i, j = min(number, len(first.answers) - 1), min(number, len(second.answers) - 1)
-        found += [
-            {
-                "id": name,
-                "seeds": [first.seeds[i], second.seeds[j]],
-                "first": said,
-                "second": second.answers[j][name],
-                "first_score": first.scores[i][name],
-                "second_score": second.scores[j][name],
-            }
-            for name, said in first.answers[i].items()
-            if said != second.answers[j][name]
-        ]
-    return found
+def _pairs(first: Measured, second: Measured) -> list[tuple[int, int]]:
+    """Return which of the answers stand beside each other: those of a common seed; one without seeds, as of the host,
+    stands beside every seed."""
+    if not first.answers or not second.answers:
+        return []
+    ours, theirs = enumerate(first.seeds), list(enumerate(second.seeds))
+    return [(i, j) for i, a in ours for j, b in theirs if a == b or a is None or b is None]
+
+
+def _changes(first: Measured, second: Measured, i: int, j: int) -> list[dict[str, Any]]:
+    """Return every answer that differs between one seed of each."""
+    ours, theirs = first.answers[i], second.answers[j]
+    return [
+        {
+            "id": name,
+            "seeds": [first.seeds[i], second.seeds[j]],
+            "first": ours.get(name),
+            "second": theirs.get(name),
+            "first_score": first.scores[i][name],
+            "second_score": second.scores[j][name],
+        }
+        for name in first.scores[i]
+        if ours.get(name) != theirs.get(name)
+    ]
 
 
 def _differing(ours: ResultSet, theirs: ResultSet, tasks: set[str]) -> list[dict[str, Any]]:

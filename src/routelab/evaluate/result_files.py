@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from routelab.errors import EvaluationError, closest
+from routelab.stored import host_digest, kind_of, parse_json, shaped
 
 #: The newest forms that can be read: of a run directory's ``results.json``, and of the harness's ``config.routelab``.
 RUN_SCHEMA = 1
@@ -37,7 +39,8 @@ class Measured:
 
 @dataclass(frozen=True)
 class ResultSet:
-    """Everything that one result holds: ``measured`` by task and metric, and the settings it was measured with."""
+    """Everything that one result holds: ``measured`` by task and metric, and the settings it was measured with. Of the
+    host the name, and what else is known: its family or shape, and under ``weights`` a digest of its files."""
 
     where: str
     host: dict[str, Any]
@@ -77,40 +80,58 @@ def read_results(place: str | Path) -> ResultSet:
 
 def _from_run(path: Path, arm: str | None) -> ResultSet:
     results = _json(path / "results.json")
-    _require_readable(path, results.get("schema", 0), RUN_SCHEMA)
-    if results.get("kind") != "training":
-        raise EvaluationError(f"{path} holds a {results.get('kind')!r} run; a comparison takes 'training' runs")
-    arm = arm or results["headline"]["arm"]
-    if arm != _BASE and arm not in results["arms"]:
-        raise EvaluationError(f"{path} has no arm {arm!r}{closest(arm, [_BASE, *results['arms']])}")
-    seeds = [None] if arm == _BASE else list(results["seeds"])
-    found = ResultSet(f"{path}:{arm}", {k: results["host"][k] for k in ("name", "family")}, {"arm": arm})
-    for task in results["tasks"]:
+    with _reading(path / "results.json"):
+        _require_readable(path, results.get("schema", 0), RUN_SCHEMA)
+        if kind_of(results) != "training":
+            raise EvaluationError(f"{path} holds a {kind_of(results)!r} run; a comparison takes 'training' runs")
+        arm = str(arm or results["headline"]["arm"])
+        if arm != _BASE and arm not in dict(results["arms"]):
+            raise EvaluationError(f"{path} has no arm {arm!r}{closest(arm, [_BASE, *results['arms']])}")
+        seeds = [None] if arm == _BASE else [int(seed) for seed in results["seeds"]]
+        host = {key: str(results["host"][key]) for key in ("name", "family")}
+        tasks = [(str(task["task"]), str(task["metric"])) for task in results["tasks"]]
+        if not seeds or not tasks:
+            raise EvaluationError(f"{path / 'results.json'} has no {'tasks' if seeds else 'seeds'}")
+    found = ResultSet(f"{path}:{arm}", host | _weights(path / "manifest.json"), {"arm": arm})
+    for task, metric in tasks:
         folders = [path / "records" / arm / ("" if seed is None else f"seed-{seed}") for seed in seeds]
-        records = [_jsonl(folder / f"{task['task']}.jsonl") for folder in folders]
-        summary = _json(folders[0] / f"{task['task']}.json")
-        found.measured[task["task"], task["metric"]] = _measured(records, seeds, task["metric"], summary)
-        found.settings[f"task {task['task']} arguments"] = summary.get("arguments")
+        records = [folder / f"{task}.jsonl" for folder in folders]
+        summary = _json(folders[0] / f"{task}.json")
+        found.measured[task, metric] = _measured(records, seeds, metric, summary)
+        found.settings[f"task {task} arguments"] = summary.get("arguments")
     return found
+
+
+def _weights(manifest: Path) -> dict[str, str]:
+    """Return the digest of a host's files; hosts of a hub have none, and a run may have lost its manifest."""
+    if not manifest.is_file():
+        return {}
+    values = _json(manifest)
+    with _reading(manifest):
+        digest = host_digest(values)
+    return {"weights": digest} if digest else {}
 
 
 def _from_evaluate(path: Path) -> ResultSet:
     summary = _json(path / "summary.json")
-    task, metric = str(summary["task"]), str(summary["metric"])
+    with _reading(path / "summary.json"):
+        task, metric, host = str(summary["task"]), str(summary["metric"]), str(summary["host"])
     settings = {"routing": summary.get("routing"), f"task {task} arguments": summary.get("arguments")}
-    records = [_jsonl(path / "records.jsonl")]
-    found = ResultSet(str(path), {"name": summary["host"]}, settings)
-    found.measured[task, metric] = _measured(records, [None], metric, summary)
+    found = ResultSet(str(path), {"name": host}, settings)
+    found.measured[task, metric] = _measured([path / "records.jsonl"], [None], metric, summary)
     return found
 
 
-def _measured(
-    records: Sequence[Sequence[Record]], seeds: Sequence[int | None], metric: str, summary: Record
-) -> Measured:
-    answers = [_joined(each) for each in records]
+def _measured(files: Sequence[Path], seeds: Sequence[int | None], metric: str, summary: Record) -> Measured:
+    scores, answers = [], []
+    for file in files:
+        records = _jsonl(file)
+        with _reading(file):
+            scores.append(_scores(records))
+            answers.append(_joined(records))
     return Measured(
         seeds=tuple(seeds),
-        scores=[_scores(each) for each in records],
+        scores=scores,
         answers=answers if all(answers) else (),
         higher_is_better=metric != "loss",
         data=summary.get("data_sha256"),
@@ -128,7 +149,12 @@ def _joined(records: Sequence[Record]) -> dict[str, str]:
 
 
 def _from_harness(path: Path) -> ResultSet:
-    results = _json(path)
+    results = _json(path, ours=False)
+    with _reading(path):
+        return _harness_set(path, results)
+
+
+def _harness_set(path: Path, results: Record) -> ResultSet:
     config = results.get("config", {})
     ours = config.get("routelab", {})
     _require_readable(path, ours.get("schema", 0), HARNESS_SCHEMA)
@@ -140,25 +166,34 @@ def _from_harness(path: Path) -> ResultSet:
     found = ResultSet(str(path), host, settings)
     date = path.stem.rpartition("_")[2]
     for task, about in results.get("configs", {}).items():
-        samples = _jsonl(path.with_name(f"samples_{task}_{date}.jsonl"))
         higher = results.get("higher_is_better", {}).get(task, {})
         source = json.dumps((about.get("metadata") or {}).get("source", {}).get("splits"), sort_keys=True)
         settings[f"task {task} shots"] = results.get("n-shot", {}).get(task)
         settings[f"task {task} generation"] = about.get("generation_kwargs")
-        for filtered in dict.fromkeys(str(sample["filter"]) for sample in samples):
-            kept = [sample for sample in samples if sample["filter"] == filtered]
-            for metric in kept[0]["metrics"]:
-                if _number(kept[0][metric]) is None:
-                    continue  # a part of a figure of the whole, such as a corpus's F1
-                label = metric if filtered == "none" else f"{metric} ({filtered})"
-                found.measured[task, label] = Measured(
+        samples = path.with_name(f"samples_{task}_{date}.jsonl")
+        rows = _jsonl(samples, ours=False)
+        with _reading(samples):
+            found.measured.update({(task, label): each for label, each in _sampled(rows, higher, source)})
+    return found
+
+
+def _sampled(samples: Sequence[Record], higher: Record, source: str) -> Iterator[tuple[str, Measured]]:
+    for filtered in dict.fromkeys(str(sample["filter"]) for sample in samples):
+        kept = [sample for sample in samples if sample["filter"] == filtered]
+        for metric in kept[0]["metrics"]:
+            if _number(kept[0][metric]) is None:
+                continue  # a part of a figure of the whole, such as a corpus's F1
+            label = metric if filtered == "none" else f"{metric} ({filtered})"
+            yield (
+                label,
+                Measured(
                     seeds=(None,),
                     scores=[{_id(sample): _number(sample[metric]) or 0.0 for sample in kept}],
                     answers=[{_id(sample): _answer(sample) for sample in kept}],
                     higher_is_better=bool(higher.get(metric, True)),
                     data=source,
-                )
-    return found
+                ),
+            )
 
 
 def _id(sample: Record) -> str:
@@ -189,16 +224,22 @@ def _scores(records: Sequence[Record]) -> dict[str, float]:
     return {name: fmean(each) for name, each in values.items()}
 
 
-def _require_readable(path: Path, schema: int, newest: int) -> None:
-    if schema > newest:
+def _require_readable(path: Path, schema: Any, newest: int) -> None:
+    if not isinstance(schema, int) or schema > newest:
         raise EvaluationError(
             f"{path} was written by a newer version (schema {schema}; this one reads up to {newest}): upgrade routelab"
         )
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _reading(path: Path) -> AbstractContextManager[None]:
+    """Use what a file holds; where that has another shape than expected, the file is named."""
+    return shaped(lambda why: EvaluationError(f"{path} {why}"))
+
+
+def _json(path: Path, *, ours: bool = True) -> dict[str, Any]:
+    """Read JSON; ``ours`` has finite numbers only, that of the harness may have others beside the scores."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = (parse_json if ours else json.loads)(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise EvaluationError(f"{path} is missing or damaged: {error}") from error
     if not isinstance(value, dict):
@@ -206,9 +247,10 @@ def _json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _jsonl(path: Path) -> list[dict[str, Any]]:
+def _jsonl(path: Path, *, ours: bool = True) -> list[dict[str, Any]]:
+    parse = parse_json if ours else json.loads
     try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+        return [parse(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
     except FileNotFoundError as error:
         raise EvaluationError(
             f"there are no records {path}: a comparison needs each example (the harness: --log_samples)"

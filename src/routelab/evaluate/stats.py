@@ -22,7 +22,7 @@ class Interval:
     """A mean with a confidence interval.
 
     Attributes:
-        covers: what the interval accounts for: ``"examples"``, or ``"examples and seeds"``.
+        covers: what the interval accounts for: ``"examples"``, ``"examples and seeds"``, or those of one side only.
     """
 
     mean: float
@@ -110,6 +110,35 @@ def paired_bootstrap_over_seeds(
         means[i] = by_seed @ table @ by_example / (seeds * examples)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(table.mean()), float(low), float(high), level, examples, "examples and seeds")
+
+
+def paired_bootstrap_over_own_seeds(
+    first: Sequence[Scores], second: Sequence[Scores], *, level: float = 0.95, resamples: int = 9999, seed: int = 0
+) -> Interval:
+    """Compare two arms trained with seeds of their own, scored on the same examples.
+
+    Examples are resampled in pairs, the seeds of each side independently (percentile interval of a two-way bootstrap,
+    as :func:`paired_bootstrap_over_seeds`). A side of one seed has none to resample, and ``covers`` says so.
+
+    Raises:
+        EvaluationError: as :func:`paired_bootstrap`; also where an arm has no seeds.
+    """
+    if len(first) == len(second) == 1:
+        return paired_bootstrap(first[0], second[0], level=level, resamples=resamples, seed=seed)
+    _check(level, resamples)
+    mean = float(_differences(average_seeds(first), average_seeds(second)).mean())
+    ours, theirs = (np.array([[run[name] for name in first[0]] for run in each]) for each in (first, second))
+    rng = np.random.default_rng(seed)
+    examples = ours.shape[1]
+    means = np.empty(resamples)
+    for i in range(resamples):
+        a, b = (rng.multinomial(len(each), np.full(len(each), 1 / len(each))) / len(each) for each in (ours, theirs))
+        by_example = rng.multinomial(examples, np.full(examples, 1 / examples))
+        means[i] = (a @ ours - b @ theirs) @ by_example / examples
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    sides = [name for name, each in (("first", ours), ("second", theirs)) if len(each) > 1]
+    covers = "examples and seeds" if len(sides) == 2 else f"examples and seeds of the {sides[0]}"
+    return Interval(mean, float(low), float(high), level, examples, covers)
 
 
 def average_seeds(runs: Sequence[Scores]) -> dict[str, float]:

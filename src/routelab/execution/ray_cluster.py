@@ -36,7 +36,7 @@ def ray_cluster(tasks: Sequence[Task], *, workers: int, threads: int) -> Iterato
     try:
         gpus = 1 if ray.cluster_resources().get("GPU") else 0
         remote = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=RESTARTS)(_call)
-        variables = {name: value for name, value in os.environ.items() if name.startswith("ROUTELAB_")}
+        variables = {name: value for name, value in os.environ.items() if name.startswith(("ROUTELAB_", "HF_"))}
         waiting = list(tasks)
         running: dict[Any, Task] = {}
         while waiting or running:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from routelab.errors import BackendError, ConfigError, RoutelabError, closest
+from routelab.errors import BackendError, ConfigError, closest
 
 BACKENDS = ("local", "ray")
 #: How often what was running in a worker that was killed is started again before it counts as failed.
@@ -67,5 +67,5 @@ def attempt(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[A
     """Return what a call gives, or else what went wrong in it, as text: not every error survives pickling."""
     try:
         return function(*arguments), None
-    except (RoutelabError, RuntimeError, MemoryError, OSError) as error:
+    except Exception as error:  # whatever it is, the other tasks go on
         return None, f"{type(error).__name__}: {error}"

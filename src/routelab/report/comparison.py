@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
+from typing import TypeVar
 
 from routelab.errors import RecipeError
 from routelab.report.comparison_figures import task_panels, task_table
-from routelab.report.html import page_of, render, write_report
-from routelab.report.inputs import Run, read_run, unfinished
+from routelab.report.html import page_of, render, write_report, writing
+from routelab.report.inputs import Run, read_run, reading, source_of, unfinished
 from routelab.report.measures import Host, Measure, Task, by_task, host_of, measures_of
 from routelab.report.page import Entry, Page
 from routelab.report.tables import Table
 
+_T = TypeVar("_T")
 Shared = Mapping[Task, Mapping[str, Sequence[Measure]]]
 #: Runs that are shown in full; of more the page has what they share, and their own pages have the rest.
 FULL = 12
@@ -46,24 +49,33 @@ def report_runs(folders: Sequence[Path], out: Path) -> tuple[Page, list[Path]]:
     """Write one page of several runs to ``out/report.html``, its drawings to ``out/figures``; return the page and the
     files written, its own first.
 
-    Raises ``RecipeError`` for a folder that is no run, or is damaged or of a newer version, where no run is finished,
-    and where ``out`` is a run directory, whose own page would be lost.
+    A run that is damaged or of a newer version is named there, with what is wrong, and left out.
+
+    Raises ``RecipeError`` for a folder that is no run, where no run is finished or all are damaged, and where ``out``
+    is a run directory, whose own page would be lost, or cannot be written to.
     """
     if any((out / name).exists() for name in ("recipe.yaml", "results.json", "certificate.json")):
         raise RecipeError(f"{out} holds a run, whose own report would be written over; choose another with --out")
-    waiting = [folder for folder in folders if unfinished(folder)]
-    read = [read_run(folder) for folder in dict.fromkeys(folders) if folder not in waiting]
-    if not read:
-        raise RecipeError(f"none of {', '.join(map(str, folders))} is finished; finish one with: routelab run --resume")
-    names = short_names([run.folder for run in read])
-    shown = [Shown(names[run.folder], run, page_of(run)) for run in read]
-    out.mkdir(parents=True, exist_ok=True)
-    page = _fitting(comparison_page(shown, waiting))
+    once: dict[Path, Path] = {}
+    for folder in folders:
+        once.setdefault(folder.resolve(), folder)
+    given = list(once.values())
+    waiting = [folder for folder in given if unfinished(folder)]
+    finished = [source_of(folder).parent for folder in given if folder not in waiting]
+    if not finished:
+        raise RecipeError(f"none of {', '.join(map(str, given))} is finished; finish one with: routelab run --resume")
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+    shown, damaged = _sound([(name, folder) for folder, name in short_names(finished).items()])
+    if not shown:
+        raise RecipeError("; ".join(entry.claim for entry in damaged))
+    page = _fitting(comparison_page(shown, waiting, damaged))
     return page, write_report(out / "report.html", out / "figures", page)
 
 
-def comparison_page(shown: Sequence[Shown], waiting: Sequence[Path] = ()) -> Page:
-    """Return the page of several runs; ``waiting`` are run directories without results."""
+def comparison_page(shown: Sequence[Shown], waiting: Sequence[Path] = (), damaged: Sequence[Entry] = ()) -> Page:
+    """Return the page of several runs; ``waiting`` are run directories without results, ``damaged`` says what is wrong
+    with those that are left out."""
     full = len(shown) <= FULL
     tasks = by_task({each.name: each.measures for each in shown})
     shared = {task: found for task, found in tasks.items() if len(found) > 1 or not full}
@@ -74,7 +86,7 @@ def comparison_page(shown: Sequence[Shown], waiting: Sequence[Path] = ()) -> Pag
         title="Runs side by side",
         eyebrow=[many, f"{len(hosts)} host{'s' if len(hosts) != 1 else ''}"],
         claim=claim(shown),
-        note=_note(full, len(drawn), len(shared), waiting),
+        note=_note(shown, tasks, drawn, shared, waiting),
         draw=lambda: [panel for task in drawn for panel in task_panels(task, called[task], shared[task])],
         tables=[
             _overview(shown),
@@ -83,7 +95,7 @@ def comparison_page(shown: Sequence[Shown], waiting: Sequence[Path] = ()) -> Pag
         ],
         commands=_commands(shown, shared, full=full),
         facts=[],
-        entries=[Entry(each.name, _about(each), each.page.claim, each.page.verdict) for each in shown],
+        entries=[*(Entry(each.name, _about(each), each.page.claim, each.page.verdict) for each in shown), *damaged],
         parts={each.name: each.page for each in shown} if full else {},
     )
 
@@ -92,21 +104,60 @@ def claim(shown: Sequence[Shown]) -> str:
     """Say in how many runs the interval of the verdict leaves out zero."""
     verdicts = [each.page.verdict for each in shown if each.page.verdict is not None]
     if not verdicts:
-        return f"{len(shown)} runs, none of which compares with a control."
+        many = "1 run, which compares" if len(shown) == 1 else f"{len(shown)} runs, none of which compares"
+        return f"{many} with {'no' if len(shown) == 1 else 'a'} control."
     clear = sum(verdict.clear for verdict in verdicts)
+    if len(verdicts) == 1:
+        return f"1 run with a control shows {'a' if clear else 'no'} difference from it."
     counted = {0: "None", len(verdicts): "All"}.get(clear, str(clear))
-    runs = f"{len(verdicts)} run{'s' * (len(verdicts) > 1)} with a control"
-    return f"{counted} of {runs} show{'s' * (clear < 2)} a difference from it."
+    return f"{counted} of {len(verdicts)} runs with a control show{'s' * (clear < 2)} a difference from it."
 
 
 def short_names(folders: Sequence[Path]) -> dict[Path, str]:
-    """Return for every folder as much of the end of its path as tells it from the others."""
-    parts = {folder: folder.resolve().parts for folder in folders}
-    for depth in range(1, max(map(len, parts.values())) + 1):
-        names = {folder: "/".join(own[-depth:]) for folder, own in parts.items()}
-        if len(set(names.values())) == len(names):
-            break
-    return names
+    """Return for every folder as much of the end of its path as tells it from the others: at most all of it."""
+    paths = {folder: folder.resolve() for folder in folders}
+    for depth in range(1, max(len(path.parts) for path in paths.values())):
+        names = {folder: "/".join(path.parts[1:][-depth:]) for folder, path in paths.items()}
+        if all(names.values()) and len(set(names.values())) == len(names):
+            return names
+    return {folder: str(path) for folder, path in paths.items()}
+
+
+def _sound(folders: Sequence[tuple[str, Path]]) -> tuple[list[Shown], list[Entry]]:
+    """Read runs and use all that the page will use of each alone; return the sound ones, and what is wrong with the
+    others."""
+    damaged: list[Entry] = []
+
+    def kept(items: Sequence[tuple[str, _T]], use: Callable[[str, _T], Shown]) -> list[tuple[str, Shown]]:
+        found = []
+        for name, item in items:
+            try:
+                found.append((name, use(name, item)))
+            except RecipeError as error:
+                damaged.append(Entry(name, "left out", str(error)))
+        return found
+
+    read = kept(folders, _read_alone)
+    if len(read) <= FULL:
+        read = kept(read, lambda _, each: _drawn_alone(each))
+    return [each for _, each in read], damaged
+
+
+def _read_alone(name: str, folder: Path) -> Shown:
+    run = read_run(folder)
+    shown = Shown(name, run, page_of(run))
+    with reading(run.source):
+        for each in shown.measures:
+            hash(each.task), each.mean, each.interval
+        comparison_page([shown])
+    return shown
+
+
+def _drawn_alone(shown: Shown) -> Shown:
+    with reading(shown.run.source):
+        for panel in shown.page.panels:
+            panel.svg()
+    return shown
 
 
 def _fitting(page: Page) -> Page:
@@ -126,13 +177,19 @@ def _first_tasks(shared: Shared) -> list[Task]:
 
 
 def _task_names(tasks: Mapping[Task, object]) -> dict[Task, str]:
-    """Name tasks with their host, and with its weights where two hosts share a name."""
+    """Name tasks with their host, with its weights where two hosts share a name, and with their data where two tasks
+    would."""
     hosts = {task.host for task in tasks}
-    return {
+    called = {
         task: f"{task.name} on {_host_name(task.host, hosts)}"
         + (f", {task.examples} examples" if task.examples else "")
         + ("" if task.metric.label == "accuracy" else f", {task.metric.label}")
         for task in tasks
+    }
+    counts = Counter(called.values())
+    return {
+        task: f"{name}, data {task.data[:8]}" if task.data and counts[name] > 1 else name
+        for task, name in called.items()
     }
 
 
@@ -141,17 +198,38 @@ def _host_name(host: Host, hosts: set[Host]) -> str:
     return host.name if alone or not host.digest else f"{host.name} (weights {host.digest})"
 
 
-def _note(full: bool, drawn: int, shared: int, waiting: Sequence[Path]) -> str:
-    said = ["Runs are laid side by side only where host, task and examples are the same."]
+def _note(
+    shown: Sequence[Shown], tasks: Mapping[Task, object], drawn: Sequence[Task], shared: Shared, waiting: Sequence[Path]
+) -> str:
+    same = "host, task and examples are the same" + (", these by their hash" if tasks else "")
+    if any(task.data is None for task in tasks):
+        same = "host and task are the same and the examples as many; where runs know a hash of these, it is the same"
+    said = [f"Runs are laid side by side only where {same}."]
     if not shared:
         said.append("No two of these share them.")
-    if not full:
+    said += _without_weights(shown)
+    if sum(each.page.verdict is not None for each in shown) > 1:
+        said.append("Every interval is a 95% one of its own: of twenty about one misses the true difference by chance.")
+    if len(shown) > FULL:
         said.append(f"More than {FULL} runs: each one's own drawings and tables are in its own report.html.")
-    if drawn < shared:
-        said.append(f"The {drawn} tasks of most runs are drawn, of {shared}.")
+    if len(drawn) < len(shared):
+        said.append(f"The {len(drawn)} tasks of most runs are drawn, of {len(shared)}.")
     if waiting:
         said.append(f"Not finished, so not here: {', '.join(map(str, waiting))}.")
     return " ".join(said)
+
+
+def _without_weights(shown: Sequence[Shown]) -> list[str]:
+    """Say why a run whose manifest has no hashes of its host stands apart from those that have them."""
+    hosts = {each.name: host for each in shown if (host := host_of(each.run)) is not None}
+    known = {host.name for host in hosts.values() if host.digest}
+    apart = [name for name, host in hosts.items() if not host.digest and host.name in known]
+    if not apart:
+        return []
+    return [
+        f"No hashes of the host's weights are in manifest.json of {', '.join(apart)}, or it is missing: "
+        "so they stand beside no run that has them."
+    ]
 
 
 def _about(each: Shown) -> str:

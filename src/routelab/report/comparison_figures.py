@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from statistics import stdev
@@ -21,6 +22,8 @@ _ROWS = 40
 #: A row's height in inches: of few rows, and of many.
 _HEIGHTS = (0.3, 0.15)
 _FEW = 24
+#: Characters of a file's name that are readable, of at most 255.
+_STEM = 80
 
 Measured = Mapping[str, Sequence[Measure]]
 
@@ -55,9 +58,11 @@ def task_table(task: Task, where: str, measured: Measured) -> Table:
 
 
 def stem(task: Task) -> str:
-    """Return the name of a task's files."""
-    words = f"{task.host.name} {task.host.digest} {task.name} {task.metric.label} {task.examples or ''}"
-    return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
+    """Return the name of a task's files, with a digest: cut short, or of letters alone, two tasks may look alike."""
+    whole = (task.host.name, task.host.digest, task.name, task.metric.label, task.examples or "", task.data or "")
+    words = " ".join(map(str, whole[:-1]))
+    plain = re.sub(r"[^a-z0-9]+", "-", words.lower())[:_STEM].strip("-")
+    return f"{plain}-{hashlib.sha256(repr(whole).encode()).hexdigest()[:6]}"
 
 
 def _scores(task: Task, where: str, rows: Sequence[tuple[str, Measure]]) -> Panel:

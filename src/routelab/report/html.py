@@ -5,14 +5,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
+from routelab.errors import RecipeError
 from routelab.report.construction import construction_page
-from routelab.report.inputs import CONSTRUCTION, Run, incomplete, read_run
+from routelab.report.inputs import CONSTRUCTION, Run, read_run, reading
 from routelab.report.modes import modes_page
 from routelab.report.page import Page
+from routelab.report.panel import Panel
 from routelab.report.studies import study_page
 from routelab.report.table1 import table1_page
 from routelab.report.theme import VARIABLES
@@ -22,12 +26,23 @@ from routelab.report.working_sets import working_sets_page
 
 def write_report(path: Path, figures: Path, page: Page) -> list[Path]:
     """Write ``report.html`` to ``path`` and its figures, as PNG, SVG and CSV, to ``figures``; return what was
-    written."""
-    written = [file for panel in page.panels for file in panel.write(figures)]
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(render(page), encoding="utf-8")
-    os.replace(temporary, path)
+    written. Raises ``RecipeError`` where that cannot be written."""
+    panels, text = page.panels, render(page)
+    with writing(path.parent):
+        written = [file for panel in panels for file in panel.write(figures)]
+        temporary = path.with_name(path.name + ".tmp")
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
     return [path, *written]
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Write into a folder; raises ``RecipeError`` where it is none, or does not take it."""
+    try:
+        yield
+    except OSError as error:
+        raise RecipeError(f"a page cannot be written to {folder} ({error}); choose another with --out") from error
 
 
 def render(page: Page) -> str:
@@ -52,14 +67,20 @@ def render(page: Page) -> str:
 def page_of(run: Run) -> Page:
     """Return the page of a run that was read.
 
-    Raises ``RecipeError`` where its results lack something further inside.
+    Raises ``RecipeError`` where its results are damaged further inside; so do the page's drawings, which are made
+    later.
     """
-    try:
+
+    def draw() -> Sequence[Panel]:
+        with reading(run.source):
+            return page.draw()
+
+    with reading(run.source):
         page = _page(run)
-    except KeyError as error:
-        raise incomplete(run, error) from error
+        commands = [(str(what), str(command)) for what, command in page.commands]
     lost = " and ".join(run.missing)
-    return replace(page, note=f"{page.note} {lost} is missing, and what comes from it.".strip()) if lost else page
+    note = f"{page.note} {lost} is missing, and what comes from it.".strip() if lost else page.note
+    return replace(page, note=note, commands=commands, draw=draw)
 
 
 def report_run(folder: Path) -> tuple[Page, list[Path]]:
@@ -69,10 +90,8 @@ def report_run(folder: Path) -> tuple[Page, list[Path]]:
     """
     run = read_run(folder)
     page = page_of(run)
-    try:
+    with reading(run.source):
         return page, write_report(folder / "report.html", folder / "figures", page)
-    except KeyError as error:
-        raise incomplete(run, error) from error
 
 
 def _page(run: Run) -> Page:

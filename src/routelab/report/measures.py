@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from routelab.report.inputs import Run
 from routelab.report.theme import Metric, metric_of
+from routelab.stored import host_digest, host_name
 
 _ACCURACY = Metric("accuracy", 100.0, 1, "%", "points")
 _REFLECTIVE = Metric("reflective words", 1.0, 2, "", "words")
@@ -30,12 +28,14 @@ class Host:
 
 @dataclass(frozen=True)
 class Task:
-    """What was measured: runs with equal ones are shown together. ``examples`` is None where it is not known."""
+    """What was measured: runs with equal ones are shown together. ``examples``, their number, and ``data``, their hash,
+    are None where they are not known."""
 
     host: Host
     name: str
     metric: Metric
     examples: int | None
+    data: str | None = None
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,8 @@ def host_of(run: Run) -> Host | None:
     named = run.results.get("host")
     if not named:
         return None
-    files = run.manifest.get("host", {})
-    digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:8] if files else ""
-    return Host(Path(str(named["name"] if isinstance(named, Mapping) else named)).name, digest)
+    name = named["name"] if isinstance(named, Mapping) else named
+    return Host(host_name(name), host_digest(run.manifest))
 
 
 def measures_of(run: Run) -> list[Measure]:
@@ -89,11 +88,11 @@ def measures_of(run: Run) -> list[Measure]:
         return []
     match run.kind:
         case "training":
-            return list(_training(run.results, host))
+            return list(_training(run, host))
         case "modes":
             return list(_modes(run.results, host))
         case "working-sets":
-            return list(_working_sets(run.results, host))
+            return list(_working_sets(run, host))
         case _:
             return []
 
@@ -107,15 +106,16 @@ def by_task(measured: Mapping[str, Iterable[Measure]]) -> dict[Task, dict[str, l
     return dict(sorted(found.items(), key=lambda item: -len(item[1])))
 
 
-def _training(results: Mapping[str, Any], host: Host) -> Iterator[Measure]:
+def _training(run: Run, host: Host) -> Iterator[Measure]:
+    results = run.results
     compared = {(row["arm"], row["task"]): row for row in results["comparisons"]}
     for about in results["tasks"]:
         name = about["task"]
-        task = Task(host, name, metric_of(about), about.get("examples"))
+        task = Task(host, name, metric_of(about), about.get("examples"), run.data.get(name))
         for arm, values in results["arms"].items():
-            seeds = [seed["value"] for seed in values["tasks"][name]["seeds"].values()]
+            seeds = [_number(seed["value"]) for seed in values["tasks"][name]["seeds"].values()]
             row = compared.get((arm, name))
-            difference = None if row is None else (row["difference"], row["low"], row["high"])
+            difference = None if row is None else _triple(row["difference"], row["low"], row["high"])
             main = arm == results["headline"]["arm"]
             yield Measure(task, arm, seeds, main, arm == results["control"], difference)
 
@@ -130,19 +130,31 @@ def _modes(results: Mapping[str, Any], host: Host) -> Iterator[Measure]:
     ):
         task = Task(host, f"{results['task']}, told /{mode}", metric, results["base"][mode]["n"])
         for arm, values in results["arms"].items():
-            seeds = [seed[mode][key] for seed in values["modes"].values()]
+            seeds = [_number(seed[mode][key]) for seed in values["modes"].values()]
             found = compared.get((arm, mode), {}).get(key)
             yield Measure(task, arm, seeds, arm == first, arm == results["control"], _ends(found))
 
 
-def _working_sets(results: Mapping[str, Any], host: Host) -> Iterator[Measure]:
+def _working_sets(run: Run, host: Host) -> Iterator[Measure]:
+    results, data = run.results, run.manifest.get("data", {})
     for tokens, context in results["contexts"].items():
-        task = Task(host, f"{results['source']}, {tokens} tokens", _F1, context["n"])
-        for name, variant in context["variants"].items():
-            seeds = [seed["f1"] for seed in variant["seeds"]]
+        name = f"{results['source']}, {tokens} tokens"
+        task = Task(host, name, _F1, context["n"], str(data[name]["sha256"]) if name in data else None)
+        for arm, variant in context["variants"].items():
+            seeds = [_number(seed["f1"]) for seed in variant["seeds"]]
             found = variant.get("from full", {}).get("f1")
-            yield Measure(task, name, seeds, name == "wise", name == "full", _ends(found))
+            yield Measure(task, arm, seeds, arm == "wise", arm == "full", _ends(found))
 
 
 def _ends(found: Mapping[str, float] | None) -> tuple[float, float, float] | None:
-    return None if found is None else (found["mean"], found["low"], found["high"])
+    return None if found is None else _triple(found["mean"], found["low"], found["high"])
+
+
+def _triple(mean: Any, low: Any, high: Any) -> tuple[float, float, float]:
+    return _number(mean), _number(low), _number(high)
+
+
+def _number(value: Any) -> float:
+    if not isinstance(value, int | float):
+        raise TypeError(f"{value!r} where a number belongs")
+    return value

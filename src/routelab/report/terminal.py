@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich import box
+from rich.cells import cell_len
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -15,10 +16,6 @@ from routelab.report.theme import metric_of
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-
-#: Characters of a row's name that get room whatever else there is.
-_NAME = 26
 
 
 def print_page(console: Console, page: Page) -> None:
@@ -39,19 +36,43 @@ def print_page(console: Console, page: Page) -> None:
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Print one table: words to the left, numbers to the right."""
+    """Print one table: words to the left, numbers to the right.
+
+    Where the console is too narrow for the longest words of its columns, every row is a paragraph, so that nothing is
+    cut off.
+    """
+    widths = _widths(table, console.width)
+    if widths is None:
+        rest = [
+            (row[0], "; ".join(f"{column} {cell}" for column, cell in zip(table.columns[1:], row[1:], strict=True)))
+            for row in table.rows
+        ]
+        print_pairs(console, table.title, rest)
+        if table.note:
+            console.print(Text(table.note, style="dim"))
+        return
     drawn = _table(table.title)
     for i, column in enumerate(table.columns):
         left = i == 0 or column in table.text
-        # The names of rows are what one copies: they are cut up last.
-        widest = min(_NAME, max((len(row[0]) for row in table.rows), default=0)) if i == 0 else None
         style = "bold" if i == 0 else None
-        drawn.add_column(column, justify="left" if left else "right", style=style, min_width=widest, overflow="fold")
+        drawn.add_column(column, justify="left" if left else "right", style=style, width=widths[i])
     for row in table.rows:
         drawn.add_row(*map(Text, row))
     console.print(drawn)
     if table.note:
         console.print(Text(table.note, style="dim"))
+
+
+def _widths(table: Table, available: int) -> list[int] | None:
+    """Return widths of columns that break between words only, the rest of the room shared by need; None: too narrow."""
+    columns = list(zip(table.columns, *table.rows, strict=True))
+    least = [max((cell_len(word) for cell in column for word in cell.split()), default=0) for column in columns]
+    wanted = [max(map(cell_len, column)) - width for column, width in zip(columns, least, strict=True)]
+    room = available - sum(least) - 3 * len(columns)
+    if room < 0:
+        return None
+    share = min(1.0, room / max(1, sum(wanted)))
+    return [width + int(share * more) for width, more in zip(least, wanted, strict=True)]
 
 
 def print_pairs(console: Console, title: str, pairs: Iterable[tuple[str, str]]) -> None:

@@ -45,6 +45,11 @@ def run_job(job: Job) -> None:
         RecipeError: its folder holds another recipe. Everything else that a run raises.
     """
     run = RunDirectory.open(job.folder, job.recipe, resume=job.folder.exists())
+    with run.held():
+        _run_in(run, job)
+
+
+def _run_in(run: RunDirectory, job: Job) -> None:
     if run.results.is_file() and run.report.is_file():
         return
     target = run.path / "records" / BASE
