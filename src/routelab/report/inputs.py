@@ -123,7 +123,7 @@ def _manifest(path: Path) -> Row:
 
 def _data(folder: Path, results: Row) -> dict[str, str]:
     """Return the hash of every task's examples, from the records of the host, where they are kept."""
-    found = {}
+    found: dict[str, str] = {}
     for task in results["tasks"]:
         records = folder / "records" / "base" / f"{task['task']}.json"
         if records.is_file():
