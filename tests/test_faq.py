@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import json
 import re
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,8 @@ def without_harness(monkeypatch: pytest.MonkeyPatch) -> None:
             raise ModuleNotFoundError("No module named 'lm_eval'", name="lm_eval")
         return real(name, *args, **kwargs)
 
+    for module in [name for name in sys.modules if name.startswith("routelab.evaluate.harness.")]:
+        monkeypatch.delitem(sys.modules, module)  # another test may have imported it
     monkeypatch.setattr(builtins, "__import__", refuse)
     harness.run_command(["--help"])
 
