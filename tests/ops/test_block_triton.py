@@ -42,7 +42,7 @@ for batch, heads, groups, q, k, d, size, rows, lengths in [
 """
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed: pip install triton (Linux)")
 def test_kernels_equal_references():
     environment = os.environ | {"TRITON_INTERPRET": "1"}
     done = subprocess.run([sys.executable, "-c", CHECK], env=environment, capture_output=True, text=True, check=False)

@@ -8,29 +8,14 @@ import pytest
 import torch
 
 from routelab.execution import executor
-from routelab.recipe import Recipe, parse_recipe
+from routelab.recipe import Recipe
 from routelab.sweeps.cells import depth_cells
 from routelab.sweeps.collect import collect_sweep
 from routelab.sweeps.run import by_workers, one_by_one, run_sweep
 
 
-def test_ray_equals_local(host: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_equals_local(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray", reason="ray is not installed: pip install 'routelab[ray]'")
-    values = {
-        "name": "tiny",
-        "host": {"name": str(host), "dtype": "float32"},
-        "arms": {
-            "aar": [{"method": "aar", "layers": "all", "window": 4}],
-            "routing-only": [{"method": "routing_only"}],
-        },
-        "control": "routing-only",
-        "seeds": [0],
-        "data": [{"source": "mini-arithmetic", "limit": 6}],
-        "train": {"steps": 2, "batch_size": 2, "max_length": 128, "learning_rate": 0.05},
-        "evaluate": [{"task": "mini-facts", "limit": 6}],
-    }
-    recipe = parse_recipe(values, "tiny")
-    assert isinstance(recipe, Recipe)
     cells = depth_cells(recipe, [0, 1], starts=[1], singles=[])
     found = []
     threads = torch.get_num_threads()

@@ -12,7 +12,7 @@ import pytest
 from routelab.errors import RecipeError, TrainingError
 from routelab.evaluate.evaluation import read_scores
 from routelab.evaluate.stats import paired_bootstrap
-from routelab.recipe import Recipe, parse_recipe
+from routelab.recipe import Recipe
 from routelab.run import run_recipe
 from routelab.rundir import read_json
 from routelab.sweeps import collect
@@ -20,26 +20,6 @@ from routelab.sweeps import run as sweeping
 from routelab.sweeps.cells import CONTROL, Cell, depth_cells
 from routelab.sweeps.collect import collect_sweep
 from routelab.sweeps.run import folder_of, run_sweep
-
-
-@pytest.fixture(scope="module")
-def recipe(host: Path) -> Recipe:
-    values = {
-        "name": "tiny",
-        "host": {"name": str(host), "dtype": "float32"},
-        "arms": {
-            "aar": [{"method": "aar", "layers": "all", "window": 4}],
-            "routing-only": [{"method": "routing_only"}],
-        },
-        "control": "routing-only",
-        "seeds": [0],
-        "data": [{"source": "mini-arithmetic", "limit": 6}],
-        "train": {"steps": 2, "batch_size": 2, "max_length": 128, "learning_rate": 0.05},
-        "evaluate": [{"task": "mini-facts", "limit": 12}],
-    }
-    found = parse_recipe(values, "tiny")
-    assert isinstance(found, Recipe)
-    return found
 
 
 @pytest.fixture(scope="module")

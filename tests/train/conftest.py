@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import string
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
@@ -53,3 +57,17 @@ def sums() -> list[dict[str, object]]:
 @pytest.fixture(scope="session")
 def rows() -> list[dict[str, object]]:
     return sums()
+
+
+@pytest.fixture(scope="session")
+def by_two() -> Callable[[str, Path], None]:
+    """Run a script with a folder as its argument in two processes."""
+
+    def launch(script: str, folder: Path) -> None:
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        command = [*launcher, script, str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=400, env=environment, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+
+    return launch

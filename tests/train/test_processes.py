@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -150,14 +149,11 @@ def main(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def two(by_two: Callable[[str, Path], None], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two processes left, the second of which went on from what one process had begun."""
     folder = tmp_path_factory.mktemp("two")
     cut_off(folder / "from one")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", __file__]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([*command, str(folder)], capture_output=True, text=True, timeout=400, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
+    by_two(__file__, folder)
     return folder
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("lm_eval", reason="the evaluation harness is not installed")
+pytest.importorskip("lm_eval", reason="lm-eval is not installed: pip install 'routelab[harness]'")
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.task import ConfigurableTask

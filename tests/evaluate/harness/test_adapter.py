@@ -12,7 +12,7 @@ from routelab.errors import ConfigError, EvaluationError
 from routelab.hosts.minis.loader import TOKENIZER
 from routelab.hosts.recurrent import RecurrentConfig, RecurrentForCausalLM
 
-pytest.importorskip("lm_eval", reason="the evaluation harness is not installed")
+pytest.importorskip("lm_eval", reason="lm-eval is not installed: pip install 'routelab[harness]'")
 
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
@@ -45,7 +45,7 @@ def test_everything_is_as_the_harness_has_it(host: Path) -> None:
     assert any(texts)
 
 
-@pytest.mark.skipif(not installed, reason="SmolLM2 is not installed")
+@pytest.mark.skipif(not installed, reason="SmolLM2 is not installed: make real-host")
 def test_smollm2_is_as_the_harness_has_it(data_root: Path) -> None:
     """On real MMLU and GSM8K: the harness loads the converted checkpoint itself."""
     from routelab.evaluate.harness.finding import task_manager
@@ -152,7 +152,7 @@ def test_rows_of_a_working_set_are_not_padded() -> None:
             {"host": "HOST", "device": "cuda:0"},
             ConfigError,
             "use --device cpu",
-            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is such a device"),
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="the error is of machines without a GPU"),
         ),
         ({"host": "HOST", "num_steps": 4}, EvaluationError, "takes no 'num_steps'"),
         ({"host": "HOST", "method": "aar"}, ConfigError, "must be trained first"),

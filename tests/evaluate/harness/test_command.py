@@ -13,7 +13,7 @@ import routelab
 from routelab.errors import EvaluationError, MissingPackageError
 from routelab.evaluate.comparing import compare_results
 
-pytest.importorskip("lm_eval", reason="the evaluation harness is not installed")
+pytest.importorskip("lm_eval", reason="lm-eval is not installed: pip install 'routelab[harness]'")
 
 import lm_eval.evaluator
 

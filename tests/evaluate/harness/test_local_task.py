@@ -11,7 +11,7 @@ import yaml
 from routelab.errors import DataError, EvaluationError
 from routelab.evaluate.benchmarks import STEM
 
-pytest.importorskip("lm_eval", reason="the evaluation harness is not installed")
+pytest.importorskip("lm_eval", reason="lm-eval is not installed: pip install 'routelab[harness]'")
 
 import lm_eval.tasks
 from lm_eval.api.task import ConfigurableTask

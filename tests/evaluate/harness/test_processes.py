@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("lm_eval", reason="the evaluation harness is not installed")
+pytest.importorskip("lm_eval", reason="lm-eval is not installed: pip install 'routelab[harness]'")
 
 import lm_eval.evaluator
 
