@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 
@@ -32,6 +31,7 @@ def fast_paths() -> list[tuple[str, str]]:
     """Return every fast path with ``yes``, or the reason why it cannot be used here."""
     paths: list[tuple[str, Callable[[], None]]] = [
         ("window attention on log-sum-exp, forward and backward", _try_window),
+        ("working-set attention on the CPU in float32", _try_native),
         ("bfloat16 matrix products", _try_bfloat16),
         ("grouped expert matrix products", _try_grouped),
         ("torch.compile", _try_compile),
@@ -61,6 +61,12 @@ def _try_window() -> None:
     (output.sum() + window.sum()).backward()
 
 
+def _try_native() -> None:
+    from routelab.ops import native
+
+    native.load("block_sparse")
+
+
 def _try_bfloat16() -> None:
     import torch
 
@@ -84,8 +90,10 @@ def _try_grouped() -> None:
 def _try_compile() -> None:
     import torch
 
+    from routelab.ops.native import compiler
+
     # A first compilation takes a minute or more, so this one is only checked for what it needs.
-    if not torch.cuda.is_available() and not _compiler_name():
+    if not torch.cuda.is_available() and not compiler():
         raise BackendError("needs a C++ compiler on the CPU; none of c++, g++, clang++ is on the path")
 
 
@@ -107,12 +115,10 @@ def _try_triton() -> None:
 
 
 def _compiler() -> str:
-    name = _compiler_name()
+    from routelab.ops.native import compiler
+
+    name = compiler()
     if not name:
         return "none found (c++, g++, clang++)"
     done = subprocess.run([name, "--version"], capture_output=True, text=True, timeout=10, check=False)
     return done.stdout.splitlines()[0] if done.stdout else name
-
-
-def _compiler_name() -> str | None:
-    return next((path for name in ("c++", "g++", "clang++") if (path := shutil.which(name))), None)

@@ -11,9 +11,10 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from routelab.errors import BackendError, ConfigError, RoutelabError
+from routelab.ops import native
 from routelab.ops.block_grid import BlockGrid
 from routelab.ops.block_sparse import block_sparse, prepare
-from routelab.ops.block_sparse_flex import FlexSchedule, _compiled
+from routelab.ops.block_sparse_flex import _compiled
 
 # batch, heads, groups, q, k, d, block size, query block, lengths
 CASES = [
@@ -27,7 +28,15 @@ CASES = [
     pytest.param(1, 2, 1, 37, 70, 16, 32, 1, None, id="a row per token, q shorter than k"),
     pytest.param(2, 2, 1, 1, 41, 16, 32, 1, None, id="a row per token, one query"),
 ]
+# what "native" has besides: several chunks of keys, odd head sizes, blocks of other sizes
+NATIVE_CASES = [
+    *(case for case in CASES if case.values[7] is None),
+    pytest.param(1, 2, 1, 1100, 1100, 20, 16, None, None, id="several chunks, head size 20"),
+    pytest.param(2, 2, 1, 300, 700, 8, 48, None, (700, 650), id="blocks of 48, q shorter than k, padded"),
+    pytest.param(1, 1, 1, 1300, 1300, 33, 640, None, None, id="blocks longer than a chunk"),
+]
 FORM = ("batch", "heads", "groups", "q", "k", "d", "size", "rows", "lengths")
+needs_compiler = pytest.mark.skipif(native.compiler() is None, reason="needs a C++ compiler: install g++ or clang++")
 BUDGET = {torch.float64: 1e-14, torch.float32: 4e-6, torch.bfloat16: 4 * 2**-7}
 
 
@@ -75,7 +84,7 @@ def test_gather_equals_reference(inputs, batch, heads, groups, q, k, d, size, ro
     tensors = inputs(batch, heads, groups, q, k, d, dtype)
     layout = layout_for(BlockGrid(q, k, size, rows or size), batch, heads)
     options = {"block_size": size, "query_block": rows, "lengths": lengths and torch.tensor(lengths)}
-    schedule = prepare(layout, *tensors[:2], **options)
+    schedule = prepare(layout, *tensors[:2], **options, backend="gather")
     output = block_sparse(*tensors, schedule)
     expected = block_sparse(*(x.double() for x in tensors), layout, **options, backend="reference")
     assert schedule.backend == "gather"
@@ -84,6 +93,76 @@ def test_gather_equals_reference(inputs, batch, heads, groups, q, k, d, size, ro
     assert torch.equal(block_sparse(*tensors, schedule), output), "a schedule is used again"
     contiguous = [x.contiguous() for x in tensors]
     assert (block_sparse(*contiguous, schedule) - expected).abs().max() <= BUDGET[dtype]
+
+
+@needs_compiler
+@pytest.mark.parametrize(FORM, NATIVE_CASES)
+def test_native_equals_reference(inputs, batch, heads, groups, q, k, d, size, rows, lengths):
+    tensors = inputs(batch, heads, groups, q, k, d, torch.float32)
+    layout = layout_for(BlockGrid(q, k, size, size), batch, heads)
+    options = {"block_size": size, "lengths": lengths and torch.tensor(lengths)}
+    schedule = prepare(layout, *tensors[:2], **options, backend="native")
+    output = block_sparse(*tensors, schedule)
+    expected = block_sparse(*(x.double() for x in tensors), layout, **options, backend="reference")
+    assert (output - expected).abs().max() <= BUDGET[torch.float32]
+    contiguous = [x.contiguous() for x in tensors]
+    assert torch.equal(block_sparse(*contiguous, schedule), output), "strides change nothing"
+    scattered = [x.transpose(2, 3).contiguous().transpose(2, 3) for x in tensors]
+    assert torch.equal(block_sparse(*scattered, schedule), output), "nor does a head size that does not come last"
+
+
+@needs_compiler
+def test_native_on_several_threads_gives_the_same_bits(inputs):
+    tensors = inputs(2, 4, 2, 300, 300, 24, torch.float32)
+    layout = layout_for(BlockGrid(300, 300, 16, 16), 2, 4)
+    threads = torch.get_num_threads()
+    outputs = []
+    for number in (1, 3):
+        torch.set_num_threads(number)
+        outputs.append(block_sparse(*tensors, layout, block_size=16, backend="native"))
+    torch.set_num_threads(threads)
+    assert torch.equal(*outputs)
+
+
+@needs_compiler
+def test_native_hides_no_overflow(inputs):
+    """A number that is none stays one for those who read it; large scores stay finite."""
+    query, key, value = inputs(1, 1, 1, 64, 64, 16, torch.float32)
+    layout = torch.ones(1, 1, 4, 4, dtype=torch.bool)
+    layout[..., 1] = False
+    key[0, 0, 20] = torch.nan
+    run = {"layout": layout, "block_size": 16, "backend": "native"}
+    assert block_sparse(query, key, value, **run).isfinite().all(), "nobody reads key 20"
+    key[0, 0, 40] = torch.nan
+    broken = block_sparse(query, key, value, **run).isnan().all(-1)[0, 0]
+    assert broken.tolist() == [False] * 40 + [True] * 24
+    strong = query.nan_to_num() * 1e4, key.nan_to_num() * 1e4, value
+    expected = block_sparse(*(x.double() for x in strong), layout, block_size=16, backend="reference")
+    torch.testing.assert_close(block_sparse(*strong, **run), expected.float(), atol=1e-5, rtol=0)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("shape", "dtype", "options", "backend"),
+    [
+        ((1, 2, 40, 8), torch.float32, {}, "native"),
+        ((1, 2, 40, 8), torch.float64, {}, "gather"),
+        ((1, 2, 40, 8), torch.bfloat16, {}, "gather"),
+        ((1, 2, 40, 8), torch.float32, {"query_block": 1}, "gather"),
+        ((1, 2, 40, 8), torch.float32, {"block_size": 24}, "gather"),
+        ((1, 2, 1, 8), torch.float32, {}, "gather"),
+    ],
+    ids=["float32", "float64", "bfloat16", "a row per token", "blocks of 24", "decoding"],
+)
+def test_auto_says_what_it_chose(shape, dtype, options, backend):
+    query, key = torch.zeros(shape, dtype=dtype), torch.zeros(1, 2, 40, 8, dtype=dtype)
+    options = {"block_size": 16, **options}
+    grid = BlockGrid.of(query, key, options["block_size"], options.get("query_block"))
+    layout = torch.ones(1, 2, grid.query_blocks, grid.key_blocks, dtype=torch.bool)
+    assert prepare(layout, query, key, **options).backend == backend
+    assert prepare(layout, query.requires_grad_(), key, **options).backend == "gather", "gradients are wanted"
+    with torch.no_grad():
+        assert prepare(layout, query, key, **options).backend == backend
 
 
 @pytest.mark.usefixtures("uncompiled")
@@ -98,9 +177,11 @@ def test_flex_equals_reference(inputs, batch, heads, groups, q, k, d, size, rows
     assert (output - expected).abs().max() <= BUDGET[torch.float32]
 
 
-@pytest.mark.parametrize("backend", ["gather", "flex", "reference"])
+@pytest.mark.parametrize("backend", ["gather", "flex", "reference", pytest.param("native", marks=needs_compiler)])
 @pytest.mark.parametrize(FORM, CASES)
 def test_layouts_round_trip(inputs, batch, heads, groups, q, k, d, size, rows, lengths, backend):
+    if backend == "native" and rows == 1:
+        backend = "gather"  # the one that "auto" takes there
     tensors = inputs(batch, heads, groups, q, k, d, torch.float32)
     grid = BlockGrid(q, k, size, rows or size)
     layout = layout_for(grid, batch, heads)
@@ -118,7 +199,8 @@ def test_all_blocks_are_full_attention(inputs):
     tensors = inputs(2, 4, 2, 70, 70, 16, torch.float32)
     layout = torch.ones(2, 4, 5, 5, dtype=torch.bool)
     full = scaled_dot_product_attention(*tensors, is_causal=True, enable_gqa=True)
-    assert (block_sparse(*tensors, layout, block_size=16) - full).abs().max() <= 2e-6
+    for backend in ("gather", "auto"):
+        assert (block_sparse(*tensors, layout, block_size=16, backend=backend) - full).abs().max() <= 2e-6
 
 
 @pytest.mark.usefixtures("uncompiled")
@@ -158,11 +240,12 @@ def test_gradients_of_gather(inputs, q):
     torch.testing.assert_close(*results, atol=1e-12, rtol=1e-12)
 
 
-def test_no_gradient_is_an_error(inputs):
+@pytest.mark.parametrize("backend", ["flex", pytest.param("native", marks=needs_compiler)])
+def test_no_gradient_is_an_error(inputs, backend):
     tensors = [x.requires_grad_() for x in inputs(1, 2, 2, 16, 16, 8, torch.float32)]
-    schedule = prepare(torch.ones(1, 2, 1, 1).bool(), *tensors[:2], block_size=16, backend="flex")
-    assert not FlexSchedule.differentiable
-    with pytest.raises(BackendError, match="'flex' has no gradient"):
+    schedule = prepare(torch.ones(1, 2, 1, 1).bool(), *tensors[:2], block_size=16, backend=backend)
+    assert not schedule.differentiable
+    with pytest.raises(BackendError, match=f"'{backend}' has no gradient"):
         block_sparse(*tensors, schedule)
 
 
@@ -198,6 +281,12 @@ def test_the_matrix_is_never_there(inputs):
         ({"query_block": 2}, ConfigError, "must be 1 or block_size"),
         ({"backend": "gathers"}, BackendError, "did you mean 'gather'"),
         ({"backend": "flex"}, BackendError, "blocks of at least 16"),
+        ({"backend": "native"}, BackendError, "a multiple of 16 positions, got 4; try 'gather'"),
+        (
+            {"backend": "native", "query_block": 1, "layout": torch.ones(1, 2, 10, 3).bool()},
+            BackendError,
+            "row for every token",
+        ),
         ({"backend": "triton"}, RoutelabError, "triton"),
         ({"lengths": torch.tensor([0])}, ConfigError, "between 1 and"),
         ({"value": torch.zeros(1, 2, 9, 8)}, ConfigError, "of one shape"),

@@ -101,7 +101,7 @@ def working_set(
     heads: Annotated[int, typer.Option(min=1)] = 8,
     head_dim: Annotated[int, typer.Option(min=1)] = 96,
     density: Annotated[float, typer.Option(help="Of the random supports, in (0, 1].")] = 0.37,
-    backend: Annotated[str, typer.Option(help="auto, gather, flex, triton or reference.")] = "auto",
+    backend: Annotated[str, typer.Option(help="auto, native, gather, flex, triton or reference.")] = "auto",
     host: Annotated[str | None, typer.Option(help="Take the supports that this recurrent host finds.")] = None,
     block_length: Annotated[int, typer.Option(min=0, help="Tokens of a block of Huginn's width; 0: none.")] = 0,
     memory_length: Annotated[int, typer.Option(min=0, help="Tokens of a forward of the host; 0: none.")] = 0,
