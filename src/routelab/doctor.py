@@ -64,7 +64,7 @@ def _try_window() -> None:
 def _try_native() -> None:
     from routelab.ops import native
 
-    native.load("block_sparse")
+    native.load()
 
 
 def _try_bfloat16() -> None:

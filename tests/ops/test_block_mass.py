@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from routelab.errors import BackendError, ConfigError, RoutelabError
+from routelab.ops import native
 from routelab.ops.attention_lse import attention_lse
 from routelab.ops.block_grid import BlockGrid
 from routelab.ops.block_mass import block_mass
@@ -25,6 +26,9 @@ CASES = [
     pytest.param(1, 2, 1, 37, 70, 16, 32, 1, None, id="a row per token, q shorter than k"),
     pytest.param(1, 1, 1, TILE_ROWS + 40, TILE_COLUMNS + 300, 16, 48, None, None, id="several tiles, odd block"),
 ]
+FORM = ("batch", "heads", "groups", "q", "k", "d", "size", "rows", "lengths")
+NATIVE_CASES = [case for case in CASES if case.values[7] is None]
+needs_compiler = pytest.mark.skipif(native.compiler() is None, reason="needs a C++ compiler: install g++ or clang++")
 
 
 def test_reference_is_the_definition(inputs):
@@ -46,7 +50,7 @@ def test_reference_is_the_definition(inputs):
     torch.testing.assert_close(mass, expected)
 
 
-@pytest.mark.parametrize(("batch", "heads", "groups", "q", "k", "d", "size", "rows", "lengths"), CASES)
+@pytest.mark.parametrize(FORM, CASES)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 def test_tiled_equals_reference(inputs, batch, heads, groups, q, k, d, size, rows, lengths, dtype):
     query, key, value = inputs(batch, heads, groups, q, k, d, dtype)
@@ -54,15 +58,33 @@ def test_tiled_equals_reference(inputs, batch, heads, groups, q, k, d, size, row
     exact = (query.double(), key.double(), value.double())
     _, lse = attention_lse(*exact, backend="reference")
     expected = block_mass(*exact[:2], lse, **options, backend="reference")
-    mass = block_mass(query, key, lse.to(torch.promote_types(dtype, torch.float32)), **options)
+    found = block_mass(query, key, lse.to(torch.promote_types(dtype, torch.float32)), **options, backend="tiled")
+    check(found, expected, BlockGrid(q, k, size, rows or size), lengths or [k] * batch, dtype)
 
-    grid = BlockGrid(q, k, size, rows or size)
-    assert mass.shape == (batch, heads, grid.query_blocks, grid.key_blocks)
+
+@needs_compiler
+@pytest.mark.parametrize(FORM, NATIVE_CASES)
+def test_native_equals_reference(inputs, batch, heads, groups, q, k, d, size, rows, lengths):
+    query, key, value = inputs(batch, heads, groups, q, k, d, torch.float32)
+    options = {"block_size": size, "lengths": lengths and torch.tensor(lengths)}
+    exact = (query.double(), key.double(), value.double())
+    _, lse = attention_lse(*exact, backend="reference")
+    expected = block_mass(*exact[:2], lse, **options, backend="reference")
+    mass = block_mass(query, key, lse.float(), **options, backend="native")
+    check(mass, expected, BlockGrid(q, k, size, size), lengths or [k] * batch, torch.float32)
+    assert torch.equal(block_mass(query, key, lse.float(), **options), mass), "auto takes it"
+    apart = [x.transpose(2, 3).contiguous().transpose(2, 3) for x in (query, key)]
+    assert torch.equal(block_mass(*apart, lse.float(), **options, backend="native"), mass), "strides change nothing"
+
+
+def check(mass, expected, grid, lengths, dtype):
+    """Close to what is expected, zero where nobody can look, and one where somebody does."""
+    assert mass.shape == (*expected.shape[:2], grid.query_blocks, grid.key_blocks)
     assert mass.dtype == torch.promote_types(dtype, torch.float32)
     # Rounding of a score, relative to the weight, and of a sum of at most one.
     assert (mass - expected).abs().max() <= (1e-13 if dtype == torch.float64 else 3e-6)
     assert not mass.masked_select(~grid.admissible()).any()
-    real = grid.real(torch.tensor(lengths or [k] * batch))[:, None] > 0
+    real = grid.real(torch.tensor(lengths))[:, None] > 0
     torch.testing.assert_close(mass.sum(-1), real.expand(mass.shape[:3]).to(mass.dtype), atol=1e-5, rtol=0.0)
 
 
@@ -102,6 +124,7 @@ def test_the_matrix_is_never_there(inputs):
         ({"lengths": torch.tensor([11])}, ConfigError, "between 1 and the 10 keys"),
         ({"lengths": torch.tensor([1.0])}, ConfigError, "one integer a row"),
         ({"scale": 0.0}, ConfigError, "scale must be"),
+        ({"backend": "native"}, BackendError, "a multiple of 16 positions, got 4; try 'tiled'"),
         ({"backend": "tilde"}, BackendError, "did you mean 'tiled'"),
         ({"key": torch.zeros(1, 3, 10, 8)}, ConfigError, "divide query heads"),
         ({"key": torch.zeros(1, 2, 5, 8)}, ConfigError, "q > k"),

@@ -17,6 +17,7 @@ RecurrentHost = Annotated[
 Source = Annotated[str, typer.Option(help="mini-paragraphs, or a file or hub name of HotpotQA or 2Wiki rows.")]
 Context = Annotated[int, typer.Option(min=32, help="Tokens of a context.")]
 Limit = Annotated[int, typer.Option(min=1, help="Questions that are read.")]
+Hops = Annotated[int, typer.Option(min=1, max=2, help="Of mini-paragraphs: facts that an answer needs.")]
 Steps = Annotated[int, typer.Option(min=2, help="Recurrent steps T.")]
 Form = Annotated[Literal["chat", "plain"], typer.Option("--prompt", help="The host's chat template, or completion.")]
 
@@ -26,6 +27,7 @@ def convergence(
     source: Source = "mini-paragraphs",
     context: Context = 256,
     limit: Limit = 30,
+    hops: Hops = 1,
     num_steps: Steps = 32,
     prompt: Form = "chat",
     seed: Seed = 0,
@@ -38,7 +40,7 @@ def convergence(
 
     folder = claim_folder(out or Path("runs/study-convergence"), "convergence")
     model, tokenizer, questions, notes = _recurrent(
-        host, dtype, trust_remote_code, source, context, limit, prompt, seed
+        host, dtype, trust_remote_code, source, context, limit, hops, prompt, seed
     )
     from routelab.working_sets.inside import converge
 
@@ -51,6 +53,7 @@ def working_set(
     source: Source = "mini-paragraphs",
     context: Context = 256,
     limit: Limit = 30,
+    hops: Hops = 1,
     num_steps: Steps = 32,
     prompt: Form = "chat",
     settings: Settings = None,
@@ -65,7 +68,7 @@ def working_set(
     folder = claim_folder(out or Path("runs/study-working-set"), "working-set")
     base = method_config("wise", settings or [])
     model, tokenizer, questions, notes = _recurrent(
-        host, dtype, trust_remote_code, source, context, limit, prompt, seed
+        host, dtype, trust_remote_code, source, context, limit, hops, prompt, seed
     )
     from dataclasses import replace
 
@@ -83,6 +86,7 @@ def margins(
     source: Source = "mini-paragraphs",
     context: Context = 256,
     limit: Limit = 10,
+    hops: Hops = 1,
     num_steps: Steps = 32,
     prompt: Form = "chat",
     settings: Settings = None,
@@ -97,7 +101,7 @@ def margins(
     folder = claim_folder(out or Path("runs/study-margins"), "margins")
     config = method_config("wise", settings or [])
     model, tokenizer, questions, notes = _recurrent(
-        host, dtype, trust_remote_code, source, context, limit, prompt, seed
+        host, dtype, trust_remote_code, source, context, limit, hops, prompt, seed
     )
     prompts = [each.prompt for each in questions]
     found = margins_of_prompts(model, tokenizer, prompts, config, num_steps=num_steps, seed=seed)
@@ -141,7 +145,15 @@ def interference(
 
 
 def _recurrent(
-    host: str, dtype: Any, trust_remote_code: bool, source: str, context: int, limit: int, prompt: Any, seed: int
+    host: str,
+    dtype: Any,
+    trust_remote_code: bool,
+    source: str,
+    context: int,
+    limit: int,
+    hops: Any,
+    prompt: Any,
+    seed: int,
 ) -> tuple[Any, Any, Any, Any]:
     """Return model, tokenizer, questions and notes."""
     from routelab.manifest import rows_hash
@@ -152,6 +164,8 @@ def _recurrent(
 
     notes = Notes(command_line(), HostSpec(host, dtype=dtype, trust_remote_code=trust_remote_code), [seed])
     model, tokenizer = load_model(host, None, dtype, trust_remote_code)
-    questions = ask(QuestionSpec(source, limit=limit, contexts=(context,), prompt=prompt), tokenizer, context)
+    questions = ask(
+        QuestionSpec(source, limit=limit, hops=hops, contexts=(context,), prompt=prompt), tokenizer, context
+    )
     notes.data[source] = {"rows": len(questions), "sha256": rows_hash(rows_of(questions))}
     return model, tokenizer, questions, notes

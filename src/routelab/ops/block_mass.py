@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from routelab.errors import BackendError, ConfigError, MissingPackageError, closest
+from routelab.ops import native
 from routelab.ops.block_grid import BlockGrid, check_heads
+from routelab.ops.block_mass_native import block_mass_native
 from routelab.ops.block_mass_reference import block_mass_reference
 from routelab.ops.block_mass_tiled import block_mass_tiled
 
-BACKENDS = ("auto", "tiled", "triton", "reference")
+BACKENDS = ("auto", "native", "tiled", "triton", "reference")
 
 
 @torch.no_grad()
@@ -44,9 +46,11 @@ def block_mass(
         query_block: positions of a query block: ``block_size`` (None) or 1, a row for every token.
         lengths: ``[B]`` integers, the real tokens of each right-padded row; None: all are.
         scale: as given to ``attention_lse``.
-        backend: ``"tiled"`` computes the weights again a tile at a time, on any device; ``"triton"`` is a kernel for
+        backend: ``"tiled"`` computes the weights again a tile at a time, on any device; ``"native"`` is a C++ kernel
+            for float32 on CPUs and blocks of a multiple of 16, compiled when first used; ``"triton"`` is a kernel for
             GPUs; ``"reference"`` holds all weights. ``"auto"`` is triton on a GPU where it can (float32 or less, block
-            size 16, 32, 64 or 128, Triton installed), else tiled. A backend that is named is never replaced.
+            size 16, 32, 64 or 128, Triton installed), native on a CPU where it can and there is a compiler, else
+            tiled. A backend that is named is never replaced.
 
     Returns:
         ``[B, H, Qb, Kb]`` in float32 (float64 for float64 inputs). A query block without a real query has mass zero.
@@ -70,12 +74,20 @@ def block_mass(
 
 
 def _choose(backend: str, query: Tensor, grid: BlockGrid) -> Callable[..., Tensor]:
-    if backend == "reference":
-        return block_mass_reference
-    installed = find_spec("triton") is not None
-    if backend == "tiled" or (backend == "auto" and (query.device.type != "cuda" or not installed)):
-        return block_mass_tiled
-    if not installed:
+    plain = {"reference": block_mass_reference, "tiled": block_mass_tiled}
+    if backend in plain:
+        return plain[backend]
+    if backend == "auto" and query.device.type != "cuda":
+        return block_mass_native if native.usable(query, grid) else block_mass_tiled
+    if backend == "native":
+        reason = native.limits(query, grid)
+        if reason is not None:
+            raise _refused(backend, reason)
+        native.load()
+        return block_mass_native
+    if find_spec("triton") is None:
+        if backend == "auto":
+            return block_mass_tiled
         raise MissingPackageError("block_mass's backend 'triton' needs the package triton; 'tiled' needs nothing")
     from routelab.ops.block_mass_triton import block_mass_triton, limits
 
@@ -84,4 +96,8 @@ def _choose(backend: str, query: Tensor, grid: BlockGrid) -> Callable[..., Tenso
         return block_mass_triton
     if backend == "auto":
         return block_mass_tiled
-    raise BackendError(f"block_mass's backend 'triton' cannot take these inputs: {reason}; try 'tiled'")
+    raise _refused(backend, reason)
+
+
+def _refused(backend: str, reason: str) -> BackendError:
+    return BackendError(f"block_mass's backend {backend!r} cannot take these inputs: {reason}; try 'tiled'")

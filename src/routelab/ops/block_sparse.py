@@ -14,7 +14,6 @@ from routelab.ops.block_schedule import BlockSchedule
 from routelab.ops.block_sparse_flex import FlexSchedule
 from routelab.ops.block_sparse_gather import GatherSchedule
 from routelab.ops.block_sparse_native import NativeSchedule
-from routelab.ops.block_sparse_native import limits as native_limits
 from routelab.ops.block_sparse_reference import ReferenceSchedule
 
 BACKENDS = ("auto", "native", "gather", "flex", "triton", "reference")
@@ -131,7 +130,7 @@ def choose(query: Tensor, key: Tensor, grid: BlockGrid) -> str:
         return "gather"
     if query.device.type == "cuda":
         return "flex"
-    return "native" if native_limits(query, grid) is None and native.works("block_sparse") else "gather"
+    return "native" if native.usable(query, grid) else "gather"
 
 
 def _schedule_class(backend: str, query: Tensor, grid: BlockGrid) -> type[BlockSchedule]:
@@ -147,10 +146,10 @@ def _schedule_class(backend: str, query: Tensor, grid: BlockGrid) -> type[BlockS
             raise BackendError(f"block_sparse's backend 'triton' cannot take these inputs: {reason}; try 'gather'")
         return TritonSchedule
     if backend == "native":
-        reason = native_limits(query, grid)
+        reason = native.limits(query, grid)
         if reason is not None:
             raise BackendError(f"block_sparse's backend 'native' cannot take these inputs: {reason}; try 'gather'")
-        native.load("block_sparse")
+        native.load()
     if backend == "flex" and query.device.type not in ("cpu", "cuda"):
         raise BackendError(f"block_sparse's backend 'flex' does not run on {query.device.type}; try 'gather'")
     if backend == "flex" and grid.block_size < 16:
