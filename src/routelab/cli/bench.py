@@ -9,14 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
-from routelab.cli.common import console, quiet
+from routelab.cli.common import console, quiet, writable
 
 app = typer.Typer(help="Speed and memory against peers, as ratios within one process.", no_args_is_help=True)
 
 Passes = Annotated[int, typer.Option(min=1, help="Interleaved passes; medians are reported.")]
 Dtype = Annotated[str, typer.Option(help="As torch calls it.")]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
-Out = Annotated[Path | None, typer.Option(help="Write the numbers to this JSON file.")]
+Out = Annotated[Path | None, typer.Option(help="Write the numbers to this JSON file.", callback=writable)]
 
 
 @app.command()

@@ -34,6 +34,30 @@ Backend = Annotated[
 NumSteps = Annotated[int | None, typer.Option(min=1, help="Recurrent steps; the host's own number by default.")]
 
 
+def writable(path: Path | None) -> Path | None:
+    """Callback of an option that names a JSON file: where it cannot be written is said before the work, not after it.
+
+    Raises:
+        ConfigError: it is a directory, or its folder cannot be made or written into.
+    """
+    if path is not None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"--out {path}: its folder cannot be made ({error})") from error
+        if path.is_dir() or not os.access(path.parent, os.W_OK):
+            reason = "it is a directory; name a file in it" if path.is_dir() else "its folder cannot be written into"
+            raise ConfigError(f"--out {path}: {reason}")
+    return path
+
+
+def writable_folder(path: Path | None) -> Path | None:
+    """The same for a directory."""
+    if path is not None:
+        writable(path / "summary.json")
+    return path
+
+
 def load_model(host: str, routing: Path | None, dtype: Any, trust_remote_code: bool) -> Any:
     """Return the model and tokenizer that the options name."""
     quiet()

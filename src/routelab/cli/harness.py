@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from routelab.cli.common import console, quiet
+from routelab.cli.common import console, quiet, writable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,7 +29,9 @@ def lm_eval(context: typer.Context) -> None:
 def compare(
     first: Annotated[str, typer.Argument(help="A run directory (RUN:ARM for another arm), or results of one.")],
     second: Annotated[str, typer.Argument(help="What it is compared with: the same host, on the same examples.")],
-    out: Annotated[Path | None, typer.Option(help="Write the comparison into this JSON file.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the comparison into this JSON file.", callback=writable)
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
     """Compare two results example by example: differences with paired intervals, and the answers that changed."""

@@ -24,6 +24,7 @@ from routelab.cli.common import (
     method_config,
     progress,
     read_prompt,
+    writable_folder,
 )
 from routelab.cli.harness import evaluate_harness
 from routelab.errors import ConfigError
@@ -135,7 +136,10 @@ def evaluate(
     host: Host = "mini-moe",
     routing: Routing = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Use the first so many examples.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write summary.json and records.jsonl into this directory.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write summary.json and records.jsonl into this directory.", callback=writable_folder),
+    ] = None,
     option: Annotated[list[str] | None, typer.Option(help="An option of the task: shots=4. Repeatable.")] = None,
     batch_size: Annotated[int, typer.Option(min=1)] = 16,
     max_new_tokens: Annotated[int | None, typer.Option(min=1, help="The task's own by default.")] = None,
