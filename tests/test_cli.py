@@ -71,6 +71,7 @@ def test_evaluate_reports_and_records(host: Path, tmp_path: Path) -> None:
     summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
     records = (tmp_path / "out/records.jsonl").read_text(encoding="utf-8").splitlines()
     assert (summary["n"], len(records), summary["arguments"]["options"]["steps"]) == (3, 3, 2)
+    assert "model.safetensors" in summary["host_files"]
     assert json.loads(call(*words, "--json").stdout)["accuracy"] == 0.0
 
 

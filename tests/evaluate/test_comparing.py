@@ -57,11 +57,11 @@ def run(
 
 
 def evaluated(
-    folder: Path, right: Sequence[int], *, host: str = "h", metric: str = "accuracy", data: str = "d"
+    folder: Path, right: Sequence[int], *, host: str = "h", metric: str = "accuracy", data: str = "d", **more: object
 ) -> Path:
     records(folder / "records.jsonl", right)
     summary = {"host": host, "routing": None, "task": "t", "metric": metric, "data_sha256": data, "arguments": {}}
-    write(folder / "summary.json", summary)
+    write(folder / "summary.json", {**summary, **more})
     return folder
 
 
@@ -131,6 +131,10 @@ def test_hosts_are_told_apart_by_their_weights_not_by_their_folder(tmp_path: Pat
     with pytest.raises(EvaluationError, match=r"mini, weights \w{8} and .*mini, weights \w{8}: a comparison needs one"):
         compare_results(str(runs["a"]), str(runs["b"]))
     assert compare_results(str(runs["a"]), str(runs["c"]))["tasks"]
+    ours = evaluated(tmp_path / "e", [1, 1, 1], host="elsewhere", host_files={"model.safetensors": "00"})
+    assert compare_results(str(ours), str(runs["a"]))["tasks"], "an evaluation of the same weights"
+    with pytest.raises(EvaluationError, match=r"weights \w{8}: a comparison needs one"):
+        compare_results(str(ours), str(runs["b"]))
     lost = run(tmp_path / "d", {"aar": [[1, 0, 1]]}, host="d/mini")
     assert compare_results(str(runs["a"]), str(lost))["tasks"]
     write(lost / "manifest.json", {"host": None})

@@ -193,9 +193,12 @@ def evaluate(
         on_progress=progress(task),
     )
     if out is not None:
+        from routelab.recipe import HostSpec
+        from routelab.run import host_hashes
         from routelab.rundir import write_json
 
-        write_json(out / "summary.json", {"host": host, "routing": routing and str(routing), **summary})
+        named = {"host": host, "routing": routing and str(routing), **summary}
+        write_json(out / "summary.json", {**named, "host_files": host_hashes(HostSpec(host))})
     if not processes.is_first():
         return
     if as_json:

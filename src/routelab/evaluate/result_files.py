@@ -108,16 +108,21 @@ def _weights(manifest: Path) -> dict[str, str]:
         return {}
     values = _json(manifest)
     with _reading(manifest):
-        digest = host_digest(values)
+        return _digest(values)
+
+
+def _digest(values: Mapping[str, Any]) -> dict[str, str]:
+    digest = host_digest(values)
     return {"weights": digest} if digest else {}
 
 
 def _from_evaluate(path: Path) -> ResultSet:
     summary = _json(path / "summary.json")
     with _reading(path / "summary.json"):
-        task, metric, host = str(summary["task"]), str(summary["metric"]), str(summary["host"])
+        task, metric = str(summary["task"]), str(summary["metric"])
+        host = {"name": str(summary["host"]), **_digest({"host": summary.get("host_files", {})})}
     settings = {"routing": summary.get("routing"), f"task {task} arguments": summary.get("arguments")}
-    found = ResultSet(str(path), {"name": host}, settings)
+    found = ResultSet(str(path), host, settings)
     found.measured[task, metric] = _measured([path / "records.jsonl"], [None], metric, summary)
     return found
 
