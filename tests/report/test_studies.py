@@ -36,6 +36,7 @@ def curve(layer: int, window: int, lag: int | None) -> dict[str, Any]:
         "lag": lag,
         "uncentred": plain,
         "lag_uncentred": None,
+        "weights": [0.5**back for back in range(window, 0, -1)],
     }
 
 

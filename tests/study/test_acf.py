@@ -51,6 +51,7 @@ def test_curves_are_those_of_eager_attention(make_host: MakeHost, family: str) -
     found = window_acf(model, texts, windows=[8, 5])
     model.set_attn_implementation("eager")
     sums: dict[tuple[int, int], list[list[float]]] = {}
+    seen_windows: dict[tuple[int, int], list[np.ndarray]] = {}
     layers = [1, 3] if family == "qwen3_5_moe_text" else [0, 1, 2, 3]
     for text in texts:
         with torch.no_grad():
@@ -59,14 +60,18 @@ def test_curves_are_those_of_eager_attention(make_host: MakeHost, family: str) -
         for layer, weights in zip(layers, seen, strict=True):
             mean = weights[0].double().mean(0).numpy()
             for size in (5, 8):
-                rows = [slow(mean[i, i - size + 1 : i + 1], True) for i in range(size - 1, 24)]
+                windows = [mean[i, i - size + 1 : i + 1] for i in range(size - 1, 24)]
+                rows = [slow(each, True) for each in windows]
                 sums.setdefault((layer, size), []).extend(rows)
+                seen_windows.setdefault((layer, size), []).extend(windows)
     assert [(curve["layer"], curve["window"]) for curve in found["curves"]] == sorted(sums)
     for curve in found["curves"]:
         rows = np.array(sums[curve["layer"], curve["window"]])
         assert curve["tokens"] == len(rows)
         assert curve["acf"] == pytest.approx(rows.mean(0).tolist(), abs=1e-5)
         assert curve["lag"] == first_below(curve["acf"])
+        mean = np.mean(seen_windows[curve["layer"], curve["window"]], 0)
+        assert curve["weights"] == pytest.approx(mean.tolist(), abs=1e-6), "the token itself is last"
     assert (found["texts"], found["tokens"]) == (2, 48)
 
 

@@ -59,7 +59,7 @@ def acf_shown(found: Found) -> Shown:
     table = Table(
         f"first lag below {found['threshold']}", columns, rows, f"{found['texts']} texts, {found['tokens']:,} tokens."
     )
-    return Shown(claim, note, [_acf_curves(curves, found["threshold"]), _acf_lags(curves)], [table])
+    return Shown(claim, note, [_acf_curves(curves, found["threshold"]), _acf_lags(curves), _windows(curves)], [table])
 
 
 def _acf_curves(curves: Sequence[dict[str, Any]], threshold: float) -> Panel:
@@ -104,6 +104,21 @@ def _acf_lags(curves: Sequence[dict[str, Any]]) -> Panel:
     caption = "Where the autocorrelation is lost, by layer. Dotted: without subtracting the mean."
     rows = ([c["layer"], c["window"], c["lag"], c["lag_uncentred"]] for c in curves)
     return Panel("acf-lags", caption, figure, csv_text(["layer", "window", "lag", "lag_uncentred"], rows))
+
+
+def _windows(curves: Sequence[dict[str, Any]]) -> Panel:
+    largest = max(curve["window"] for curve in curves)
+    own = [curve for curve in curves if curve["window"] == largest]
+    figure, axes = canvas(2.6)
+    for place, curve in enumerate(own):
+        axes.plot(curve["weights"][::-1], color=ARMS[0], lw=1.2, alpha=0.25 + 0.75 * (place + 1) / len(own))
+    axes.set_yscale("log")
+    whole_numbers(axes)
+    axes.set_xlabel("tokens back")
+    axes.set_ylabel("attention weight", color=MUTED)
+    caption = f"The mean attention window, M = {largest}; a line is a layer, darker the later."
+    rows = ([c["layer"], c["window"], back, x] for c in curves for back, x in enumerate(c["weights"][::-1]))
+    return Panel("windows", caption, figure, csv_text(["layer", "window", "tokens back", "weight"], rows))
 
 
 def sinks_shown(found: Found) -> Shown:

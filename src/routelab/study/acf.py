@@ -59,6 +59,7 @@ class _Sums:
 
     centred: Tensor
     plain: Tensor
+    weights: Tensor
     tokens: int = 0
 
     def add(self, window: Tensor) -> None:
@@ -68,6 +69,7 @@ class _Sums:
             return
         self.centred += autocorrelation(varied).sum(0).cpu()
         self.plain += autocorrelation(varied, centred=False).sum(0).cpu()
+        self.weights += varied.double().sum(0).cpu()
         self.tokens += len(varied)
 
 
@@ -83,8 +85,8 @@ class _Collector:
         largest = max(self.windows)
         _, found = window_attention(call.query, call.key, call.value, largest, mask=call.mask, scale=call.scale)
         for size in self.windows:
-            zeros = torch.zeros(size, dtype=torch.float64)
-            sums = self.sums.setdefault((call.layer, size), _Sums(zeros, zeros.clone()))
+            zeros = torch.zeros(3, size, dtype=torch.float64)
+            sums = self.sums.setdefault((call.layer, size), _Sums(*zeros))
             sums.add(found[0, size - 1 :, largest - size :])
 
 
@@ -100,8 +102,9 @@ def window_acf(
     Texts are run one at a time and only sums are kept: memory is that of one text, ``O(n M)``, whatever their number.
 
     Returns:
-        ``curves``: one ``{"layer", "window", "tokens", "acf" [M], "lag", "uncentred" [M], "lag_uncentred"}`` for each
-        layer and M, a lag being the first below ``threshold`` or None; ``texts`` and ``tokens``, how many.
+        ``curves``: one ``{"layer", "window", "tokens", "acf" [M], "lag", "uncentred" [M], "lag_uncentred", "weights"
+        [M]}`` for each layer and M: a lag is the first below ``threshold`` or None, the weights are the mean window,
+        the token itself last; ``texts`` and ``tokens``, how many.
 
     Raises:
         EvaluationError: no text, a window below 2, or no text as long as a window.
@@ -134,7 +137,7 @@ def window_acf(
 
 
 def _curve(layer: int, size: int, sums: _Sums) -> dict[str, Any]:
-    centred, plain = ((total / sums.tokens).tolist() for total in (sums.centred, sums.plain))
+    centred, plain, weights = ((each / sums.tokens).tolist() for each in (sums.centred, sums.plain, sums.weights))
     return {
         "layer": layer,
         "window": size,
@@ -143,4 +146,5 @@ def _curve(layer: int, size: int, sums: _Sums) -> dict[str, Any]:
         "lag": first_below(centred),
         "uncentred": plain,
         "lag_uncentred": first_below(plain),
+        "weights": weights,
     }
