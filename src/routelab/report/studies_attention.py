@@ -111,11 +111,11 @@ def _windows(curves: Sequence[dict[str, Any]]) -> Panel:
     own = [curve for curve in curves if curve["window"] == largest]
     figure, axes = canvas(2.6)
     for place, curve in enumerate(own):
-        axes.plot(curve["weights"][::-1], color=ARMS[0], lw=1.2, alpha=0.25 + 0.75 * (place + 1) / len(own))
-    axes.set_yscale("log")
-    whole_numbers(axes)
+        weights = [100 * weight for weight in reversed(curve["weights"])]
+        axes.plot(weights, color=ARMS[0], lw=1.2, alpha=0.25 + 0.75 * (place + 1) / len(own))
+    axes.set_ylim(bottom=0)
     axes.set_xlabel("tokens back")
-    axes.set_ylabel("attention weight", color=MUTED)
+    axes.set_ylabel("attention weight (%)", color=MUTED)
     caption = f"The mean attention window, M = {largest}; a line is a layer, darker the later."
     rows = ([c["layer"], c["window"], back, x] for c in curves for back, x in enumerate(c["weights"][::-1]))
     return Panel("windows", caption, figure, csv_text(["layer", "window", "tokens back", "weight"], rows))
