@@ -117,8 +117,8 @@ def _try_triton() -> None:
 def _compiler() -> str:
     from routelab.ops.native import compiler
 
-    name = compiler()
-    if not name:
+    command = compiler()
+    if command is None:
         return "none found (c++, g++, clang++)"
-    done = subprocess.run([name, "--version"], capture_output=True, text=True, timeout=10, check=False)
-    return done.stdout.splitlines()[0] if done.stdout else name
+    done = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=10, check=False)
+    return done.stdout.splitlines()[0] if done.stdout else command[0]

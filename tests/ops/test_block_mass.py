@@ -77,6 +77,17 @@ def test_native_equals_reference(inputs, batch, heads, groups, q, k, d, size, ro
     assert torch.equal(block_mass(*apart, lse.float(), **options, backend="native"), mass), "strides change nothing"
 
 
+@needs_compiler
+@pytest.mark.parametrize("size", [16, 512, 2048, 2**20])
+def test_native_sums_keep_their_digits(size):
+    """Equal weights, many to a block; and a block that is longer than all there is."""
+    tokens = min(2 * size, 4096)
+    query = torch.zeros(1, 1, tokens, 1)
+    lse = torch.arange(1, tokens + 1).log()[None, None]
+    mass = block_mass(query, query, lse, block_size=size, backend="native")
+    assert (mass.sum(-1) - 1).abs().max() <= 2e-6
+
+
 def check(mass, expected, grid, lengths, dtype):
     """Close to what is expected, zero where nobody can look, and one where somebody does."""
     assert mass.shape == (*expected.shape[:2], grid.query_blocks, grid.key_blocks)

@@ -142,6 +142,20 @@ def test_native_hides_no_overflow(inputs):
 
 
 @needs_compiler
+def test_native_rows_that_see_nothing_but_minus_infinity(inputs):
+    """A first chunk of keys may be out of reach by overflow; what follows counts all the same."""
+    query, key, value = (x[..., :1] for x in inputs(1, 1, 1, 1100, 1100, 8, torch.float32))
+    query = torch.full_like(query, 1e20)
+    key = torch.where(torch.arange(1100)[:, None] < 600, -1e20, key * 1e-20)
+    layout = torch.ones(1, 1, 69, 69, dtype=torch.bool)
+    options = {"block_size": 16, "scale": 1.0}
+    found = block_sparse(query, key, value, layout, **options, backend="native")[0, 0, 600:]
+    expected = block_sparse(query, key, value, layout, **options, backend="gather")[0, 0, 600:]
+    assert found.isfinite().all()
+    torch.testing.assert_close(found, expected)
+
+
+@needs_compiler
 @pytest.mark.parametrize(
     ("shape", "dtype", "options", "backend"),
     [
@@ -163,6 +177,13 @@ def test_auto_says_what_it_chose(shape, dtype, options, backend):
     assert prepare(layout, query.requires_grad_(), key, **options).backend == "gather", "gradients are wanted"
     with torch.no_grad():
         assert prepare(layout, query, key, **options).backend == backend
+
+
+def test_auto_gives_the_value_its_gradient(inputs):
+    query, key, value = inputs(1, 2, 2, 40, 40, 8, torch.float32)
+    layout = torch.ones(1, 2, 3, 3, dtype=torch.bool)
+    block_sparse(query, key, value.requires_grad_(), layout, block_size=16).sum().backward()
+    assert value.grad is not None
 
 
 @pytest.mark.usefixtures("uncompiled")

@@ -13,11 +13,9 @@ def block_mass_native(
     query: Tensor, key: Tensor, lse: Tensor, *, grid: BlockGrid, lengths: Tensor | None, scale: float
 ) -> Tensor:
     """Same results as :func:`routelab.ops.block_mass.block_mass`."""
-    query, key = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key))
     batch, heads = query.shape[:2]
     if lengths is None:
-        lengths = torch.full((batch,), grid.keys)
+        lengths = torch.full((batch,), grid.keys, device=query.device)
     mass = query.new_zeros(batch, heads, grid.query_blocks, grid.key_blocks)
-    per_row = {"lse": lse.float().contiguous(), "lengths": lengths.to(torch.int64).contiguous()}
-    native.run("mass", query, key, mass, grid, scale, **per_row)
+    native.run("mass", query, key, mass, grid, scale, lse=lse.float().contiguous(), lengths=lengths.long().contiguous())
     return mass

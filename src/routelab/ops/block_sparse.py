@@ -57,6 +57,8 @@ def block_sparse(
             raise ConfigError("a schedule has block_size, query_block, lengths and backend in it; give them to prepare")
         schedule = layout
     else:
+        if backend == "auto" and torch.is_grad_enabled() and value.requires_grad:
+            backend = "gather"  # prepare, which chooses, does not see the value
         schedule = prepare(
             layout, query, key, block_size=block_size, query_block=query_block, lengths=lengths, backend=backend
         )

@@ -37,7 +37,6 @@ class NativeSchedule(BlockSchedule):
         return self.admitted
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))
         batch, heads, queries, dim = query.shape
         output = query.new_empty(batch, queries, heads, dim).transpose(1, 2)
         lists = {"starts": self.starts, "blocks": self.blocks}

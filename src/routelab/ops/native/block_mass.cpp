@@ -22,7 +22,9 @@ void mass_of_unit(const Problem& p, int64_t index, float* space) {
     Floats sum{};
     for (int64_t r = 0; r < unit.rows; ++r) {
       const Floats base = splat(lse[r] * float(M_LOG2E));
-      for (int64_t x = 0; x < p.block; x += LANES) sum += exp2(load(scores + r * p.block + x) - base);
+      Floats of_row{};  // of its own, so that the sum of many small numbers keeps its digits
+      for (int64_t x = 0; x < p.block; x += LANES) of_row += exp2(load(scores + r * p.block + x) - base);
+      sum += of_row;
     }
     p.output[index * p.key_blocks() + block] = total_of(sum) / unit.rows;
   }

@@ -35,7 +35,7 @@ void soften(float* scores, int64_t count, float& highest, float& total, float& f
   }
   const float before = highest;
   for (int lane = 0; lane < LANES; ++lane) highest = std::max(highest, best[lane]);
-  const Floats base = splat(highest);
+  const Floats base = splat(highest == -INFINITY ? 0.0f : highest);  // no weight yet: all stay zero
   for (int64_t x = 0; x < count; x += LANES) {
     const Floats weight = exp2(load(scores + x) - base);
     sum += weight;
@@ -80,6 +80,7 @@ void attend_unit(const Problem& p, int64_t index, float* space) {
 
 }  // namespace
 
+extern "C" int64_t problem_size() { return sizeof(Problem); }
 extern "C" int64_t attend_packed(const Problem* p) { return p->batch * p->groups * p->key_blocks() * block_size(*p); }
 extern "C" int64_t attend_space(const Problem* p) { return p->threads * space_of_thread(*p); }
 

@@ -60,11 +60,12 @@ inline float total_of(Floats value) {
   return sum;
 }
 
-// 2^x to 2e-7, zero below 2^-126, NaN for NaN: 2^round(x) from its bits, 2^rest from its Taylor series.
+// 2^x to 2e-7, zero below 2^-126, infinite from 2^128 on, NaN for NaN: 2^round(x) from its bits, 2^rest from its Taylor
+// series.
 inline Floats exp2(Floats x) {
-  const Floats lowest = splat(-126.0f), rounding = splat(12582912.0f);  // 1.5 * 2^23
+  const Floats lowest = splat(-126.0f), highest = splat(128.0f), rounding = splat(12582912.0f);  // 1.5 * 2^23
   const Ints vanished = x < lowest;
-  x = vanished ? lowest : x;
+  x = vanished ? lowest : x > highest ? highest : x;
   const Floats whole = (x + rounding) - rounding, rest = x - whole;
   Floats series = splat(1.5403530393381610e-4f);
   series = series * rest + splat(1.3333558146428443e-3f);
