@@ -19,7 +19,7 @@ import routelab
 from routelab import __version__
 from routelab.cli import app
 from routelab.cli.runs import _free
-from routelab.errors import CheckpointError, EvaluationError, RoutelabError
+from routelab.errors import CheckpointError, ConfigError, EvaluationError, RoutelabError
 
 run = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
 
@@ -73,6 +73,25 @@ def test_evaluate_reports_and_records(host: Path, tmp_path: Path) -> None:
     assert (summary["n"], len(records), summary["arguments"]["options"]["steps"]) == (3, 3, 2)
     assert "model.safetensors" in summary["host_files"]
     assert json.loads(call(*words, "--json").stdout)["accuracy"] == 0.0
+
+
+def test_evaluate_takes_a_depth_and_a_method_and_says_so(tmp_path: Path) -> None:
+    words = ["evaluate", "--host", "mini-recurrent", "--task", "mini-arithmetic", "--limit", "1"]
+    words += ["--max-new-tokens", "3", "--num-steps", "3", "--out", str(tmp_path)]
+    call(*words, "--method", "wise", "--set", "block_size=8")
+    summary = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
+    assert summary["call"] == {"num_steps": 3}
+    assert [(each["name"], each["config"]["block_size"]) for each in summary["methods"]] == [("wise", 8)]
+    assert len(summary["chat_template_sha256"]) == 64
+    with pytest.raises(ConfigError, match="--set changes a setting of --method"):
+        call(*words, "--set", "block_size=8")
+    with pytest.raises(ConfigError, match="is for tasks of --harness"):
+        call(*words, "--confirm-run-unsafe-code")
+
+
+def test_evaluate_refuses_a_depth_of_a_host_that_has_none(host: Path) -> None:
+    with pytest.raises(EvaluationError, match="takes no 'num_steps'"):
+        call("evaluate", "--host", str(host), "--task", "mini-arithmetic", "--limit", "1", "--num-steps", "3")
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 from transformers import LlamaConfig, PhimoeConfig
 
+from routelab.afterwards import check_afterwards
 from routelab.dryrun import DryRun, arm_table, dry_run, facts
 from routelab.dryrun_modes import check_modes
-from routelab.errors import DataError, HostError, LayerError, RecipeError, RoutelabError
+from routelab.errors import DataError, EvaluationError, HostError, LayerError, RecipeError, RoutelabError
 from routelab.recipe import (
     ModesRecipe,
+    Recipe,
     Table1Recipe,
     WorkingSetsRecipe,
     load_recipe,
@@ -20,6 +23,7 @@ from routelab.recipe import (
     recipe_yaml,
     shipped_recipes,
 )
+from routelab.recipe.needs import recipe_needs
 from routelab.working_sets.check import check_working_sets
 
 PAPER = {
@@ -36,6 +40,15 @@ def test_parses_and_round_trips(name: str) -> None:
     assert recipe.title
     assert parse_recipe(yaml.safe_load(recipe_yaml(recipe)), name) == recipe
     assert isinstance(recipe, Table1Recipe | WorkingSetsRecipe) or recipe.train.aux_loss_coef is None
+
+
+@pytest.mark.parametrize("name", sorted(shipped_recipes()))
+def test_says_what_it_needs(name: str) -> None:
+    needs = recipe_needs(name)
+    assert needs.reproduces
+    assert needs.data
+    assert re.search(r"\d (?:MiB|GiB)", needs.memory), needs.memory
+    assert re.search(r"\d (?:s|min|h|core-hours)\b|not measured", needs.time), needs.time
 
 
 @pytest.mark.parametrize("name", sorted(PAPER))
@@ -56,6 +69,10 @@ def test_paper_recipes_validate_offline(name: str) -> None:
     assert (recipe.train.max_length, recipe.train.learning_rate, recipe.train.warmup_ratio) == (512, 1e-4, 0.03)
     assert "a run fetches allenai/tulu-3-sft-mixture" in check.data[0].found
     _can_be_shown(check)
+    shown = dict(facts(check))
+    assert {"study acf", "study sinks", "study routing", "study gates"} <= set(shown)
+    tasks = ("gsm8k", "bbh", "mmlu", "mmlu_maths", "ifeval", "math500")
+    assert all(f"routelab_{task}" in shown["harness"] for task in tasks)
 
 
 @pytest.mark.parametrize("name", [name for name in sorted(shipped_recipes()) if name.startswith("mini/")])
@@ -104,6 +121,13 @@ def test_wise_paper_recipes_validate_offline(name: str, parameters: int) -> None
     assert "rows expected" in facts_["questions"]
 
 
+@pytest.mark.parametrize("name", sorted(shipped_recipes()))
+def test_what_is_looked_at_afterwards_is_known(name: str) -> None:
+    recipe = load_recipe(name)
+    if isinstance(recipe, Recipe):
+        check_afterwards(recipe)
+
+
 def test_real_recipe_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ROUTELAB_DATA", raising=False)
     with pytest.raises((DataError, RecipeError), match="ROUTELAB_DATA"):
@@ -126,6 +150,8 @@ def test_unknown_host_says_what_to_do() -> None:
         ("data=[{source: nowhere.jsonl}]", DataError, "nowhere.jsonl"),
         ("data=[{source: mini-arithmetic}]", DataError, "say how many rows with limit"),
         ("data=[{source: mini-arithmetic, limit: 5, options: {stepz: 2}}]", DataError, "stepz"),
+        ("studies=[{study: acf, tasks: [gsm9k]}]", EvaluationError, "did you mean 'gsm8k'?"),
+        ("harness={tasks: [routelab_gsm9k]}", EvaluationError, "did you mean 'routelab_gsm8k'?"),
         ("host={name: DIR/dense}", HostError, "has no router: its MLPs are dense"),
         ("host={name: DIR/strange}", HostError, "not a supported family"),
     ],

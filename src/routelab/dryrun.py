@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 import routelab
+from routelab.afterwards import check_afterwards, planned
 from routelab.corpus import is_hub_name, training_rows
 from routelab.dryrun_costs import UTILISATION, active_parameters, flops_per_token, hours
 from routelab.errors import RecipeError
@@ -54,7 +55,7 @@ class DataCheck:
 @dataclass(frozen=True)
 class DryRun:
     """Everything that could be checked. ``steps`` per arm and seed, and ``tokens``, at most, are None where they
-    depend on data not at hand."""
+    depend on data not at hand. ``afterwards`` says what is run on the trained arms, beside the run's evaluations."""
 
     name: str
     host: str
@@ -69,13 +70,16 @@ class DryRun:
     steps_from: str
     tokens: int | None
     runs: int
+    afterwards: list[tuple[str, str]]
 
 
 def dry_run(recipe: Recipe) -> DryRun:
     """Check a recipe.
 
-    Raises ``RecipeError``, ``HostError``, ``LayerError``, ``ConfigError`` or ``DataError`` for what would stop the run.
+    Raises ``RecipeError``, ``HostError``, ``LayerError``, ``ConfigError``, ``EvaluationError`` or ``DataError`` for
+    what would stop the run, and ``MissingPackageError`` where it needs the evaluation harness and has not got it.
     """
+    check_afterwards(recipe)
     data = [_check_data(spec) for spec in recipe.data]
     config, origin = host_config(recipe.host)
     model = meta_model(config, recipe.host)
@@ -97,6 +101,7 @@ def dry_run(recipe: Recipe) -> DryRun:
         steps_from=steps_from,
         tokens=tokens_at_most(recipe.train, _rows(data)),
         runs=len(recipe.arms) * len(recipe.seeds),
+        afterwards=planned(recipe),
     )
 
 
@@ -253,6 +258,7 @@ def facts(check: DryRun) -> list[tuple[str, str]]:
         ("steps each", f"{'unknown' if check.steps is None else f'{check.steps:,}'} ({check.steps_from})"),
         ("time each", time_text(check.tokens, flops)),
         *((f"data {item.source}", f"{_rows_text(item.rows)}; {item.found}") for item in check.data),
+        *check.afterwards,
     ]
 
 

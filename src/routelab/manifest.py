@@ -17,6 +17,7 @@ from typing import Any
 
 from routelab import processes
 from routelab._version import __version__
+from routelab.hosts.files import folder_hashes as folder_hashes
 from routelab.recipe import AnyRecipe
 from routelab.rundir import RunDirectory, read_json, write_json
 
@@ -103,15 +104,6 @@ def rows_hash(rows: Sequence[Mapping[str, Any]]) -> str:
     for row in rows:
         digest.update(json.dumps(row, sort_keys=True, ensure_ascii=False).encode() + b"\n")
     return digest.hexdigest()
-
-
-def folder_hashes(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of every configuration and weight file of a checkpoint folder."""
-    found = {}
-    for path in sorted([*folder.glob("*.safetensors"), *folder.glob("config.json")]):
-        with path.open("rb") as stream:
-            found[path.name] = hashlib.file_digest(stream, "sha256").hexdigest()
-    return found
 
 
 def _git(*arguments: str) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from routelab.afterwards import harness_commands, harness_rows, study_rows
 from routelab.evaluate.evaluation import read_scores
 from routelab.evaluate.stats import Scores, mean_sd, paired_bootstrap_over_seeds
 from routelab.recipe import Recipe, TaskSpec
@@ -34,12 +35,14 @@ def collect(recipe: Recipe, run: RunDirectory) -> dict[str, Any]:
         "host": {"name": recipe.host.name, **read_json(run.records(BASE, None) / "host.json")},
         "control": recipe.control,
         "seeds": list(recipe.seeds),
-        "headline": {"arm": (others or [recipe.control])[0], "task": recipe.evaluate[0].task},
+        "headline": {"arm": recipe.headline, "task": recipe.evaluate[0].task},
         "tasks": tasks,
         "base": base,
         "arms": arms,
         "comparisons": [_comparison(recipe, run, arm, task) for arm in others for task in tasks],
         "alignment": _alignment(recipe, run),
+        "studies": study_rows(recipe, run),
+        "harness": harness_rows(recipe, run),
         "same_batches": _same_batches(arms),
         "commands": commands(recipe, run),
     }
@@ -54,6 +57,7 @@ def commands(recipe: Recipe, run: RunDirectory) -> list[list[str]]:
         found.append([f"The host on {spec.task}", _line("evaluate", *options)])
         routed = _line("evaluate", *options, "--routing", run.routing(arm, seed))
         found.append([f"One arm and seed on {spec.task}; the others by their folder", routed])
+    found += harness_commands(recipe, run)
     found.append(["Tables, figures and this page from results.json", _line("report", run.path)])
     return found
 

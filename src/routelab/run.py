@@ -1,9 +1,11 @@
-"""The stages of a recipe, in order: train all arms and seeds, evaluate, record chosen experts, compare, report.
+"""The stages of a recipe, in order: train all arms and seeds, evaluate, record chosen experts, look further, compare,
+report.
 
 What is evaluated is what was saved: every stage starts from the host as loaded and puts the saved routing on it. A
 stage whose summary is in the run directory is not run again; a training that was cut off goes on from its checkpoint.
 
-Several processes (``torchrun``) train and evaluate together; the first decides what is missing, and does the rest.
+Several processes (``torchrun``) train and evaluate together, tasks of the harness too; the first decides what is
+missing, and does the rest.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +22,7 @@ import torch
 
 import routelab
 from routelab import processes
+from routelab.afterwards import check_afterwards, run_harness, run_studies
 from routelab.corpus import training_rows
 from routelab.evaluate.evaluation import evaluate
 from routelab.held_out import held_out_texts
@@ -43,6 +47,7 @@ Say = Callable[[str], None]
 def run_recipe(recipe: Recipe, run: RunDirectory, *, command: str, say: Say = lambda text: None) -> Page | None:
     """Run every stage that the run directory does not hold yet, write the report, and return its page, in the first
     process; None in the others."""
+    check_afterwards(recipe)
     manifest = Manifest(run, recipe, command)
     for name, digest in host_hashes(recipe.host).items():
         manifest.record("host", name, digest)
@@ -62,6 +67,8 @@ def run_recipe(recipe: Recipe, run: RunDirectory, *, command: str, say: Say = la
         run.write_metrics(pairs)
     for arm, seed in pairs:
         _measure(recipe, run, arm, seed, manifest, say)
+    run_studies(recipe, run, partial(load_routed, recipe.host), manifest, say)
+    run_harness(recipe, run, manifest, say)
     return _conclude(recipe, run, manifest) if processes.is_first() else None
 
 
@@ -77,6 +84,14 @@ def load(host: HostSpec) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     dtype = None if host.dtype is None else getattr(torch, host.dtype)
     model, tokenizer = routelab.load_host(host.name, dtype=dtype, trust_remote_code=host.trust_remote_code)
     return model.to("cuda" if torch.cuda.is_available() else "cpu").eval(), tokenizer
+
+
+def load_routed(host: HostSpec, routing: Path | None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load a recipe's host and put a saved routing on it; None: the host untouched."""
+    model, tokenizer = load(host)
+    if routing is not None:
+        routelab.load(routing, model)
+    return model, tokenizer
 
 
 def with_seed(spec: MethodSpec, seed: int) -> Any:

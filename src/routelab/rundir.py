@@ -2,7 +2,7 @@
 
     recipe.yaml  manifest.json  metrics.jsonl  results.json  report.html  figures/
     checkpoints/<arm>/seed-<s>/   routing/<arm>/seed-<s>/   records/<arm>/seed-<s>/<task>.jsonl
-    records/base/<task>.jsonl
+    records/base/<task>.jsonl   studies/<study>/   harness/<arm or base>/<task>/
 
 Every file is written under a temporary name and renamed, so a file that exists is whole. A stage is finished when its
 ``.json`` summary exists; that file is written last. Of several processes only the first writes.
@@ -23,7 +23,8 @@ from filelock import FileLock, Timeout
 
 from routelab import processes
 from routelab.errors import RecipeError
-from routelab.recipe import AnyRecipe, first_difference, read_text, recipe_values, recipe_yaml
+from routelab.recipe import AnyRecipe, first_difference, parse_recipe, read_text, recipe_values, recipe_yaml
+from routelab.stored import json_lines
 
 BASE = "base"
 LOCK = ".lock"
@@ -127,6 +128,14 @@ class RunDirectory:
         """How tasks and experts belong together on held-out text."""
         return self.records(arm, seed) / "alignment.json"
 
+    def study(self, name: str) -> Path:
+        """A study of the trained routing: a folder like that of ``routelab study``."""
+        return self.path / "studies" / name
+
+    def harness(self, arm: str, task: str) -> Path:
+        """What the evaluation harness found: the folder of one arm, or of the host, and task."""
+        return self.path / "harness" / arm / task
+
     def write_metrics(self, pairs: Iterable[tuple[str, int]]) -> None:
         """Gather the training logs of all finished trainings in ``metrics.jsonl``."""
         rows = [
@@ -153,7 +162,9 @@ class RunDirectory:
             there = yaml.safe_load(read_text(self.recipe))
         except yaml.YAMLError as error:
             raise RecipeError(f"{self.recipe} is damaged; choose another directory with --out") from error
-        difference = first_difference(there, recipe_values(recipe))
+        # Keys that came with a later version are not in the file; they stand at their defaults.
+        whole = recipe_values(parse_recipe(there, str(self.recipe))) if isinstance(there, dict) else there
+        difference = first_difference(whole, recipe_values(recipe))
         if difference:
             raise RecipeError(f"{self.path} holds a run of another recipe: {difference}; choose another with --out")
 
@@ -184,4 +195,4 @@ def read_json(path: Path) -> Any:
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
     """Return the rows of a JSON Lines file."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+    return [json.loads(line) for line in json_lines(path.read_text(encoding="utf-8"))]

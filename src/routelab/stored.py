@@ -29,6 +29,12 @@ def parse_json(text: str) -> Any:
         raise CheckpointError("it is nested too deeply") from error
 
 
+def json_lines(text: str) -> list[str]:
+    """Return the lines of JSON Lines. Only a line feed ends one: an answer in it may hold a U+2028 or U+0085 as it is,
+    which ``str.splitlines`` takes for an end too."""
+    return [line for line in text.split("\n") if line]
+
+
 @contextmanager
 def shaped(refuse: Callable[[str], RoutelabError]) -> Iterator[None]:
     """Read what a file holds; where it has another shape than a run writes, raise what ``refuse`` makes of a

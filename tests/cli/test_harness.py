@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from routelab.cli import app
@@ -33,6 +35,64 @@ def test_every_argument_is_the_harness_s(arguments: list[str], reached: list[lis
     done = CliRunner().invoke(app, ["lm-eval", *arguments])
     assert done.exit_code == 0, done.output
     assert reached == [arguments]
+
+
+@pytest.fixture
+def mmlu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of data with a few questions of one subject."""
+    (tmp_path / "data/mmlu").mkdir(parents=True)
+    row = {"subject": "anatomy", "question": "What is 1 + 1?", "choices": ["1", "2", "3", "4"], "answer": 1}
+    for split in ("test", "dev"):
+        with gzip.open(tmp_path / f"data/mmlu/{split}.jsonl.gz", "wt", encoding="utf-8") as file:
+            file.writelines(json.dumps(row | {"question": f"What is {n} + 1?"}) + "\n" for n in range(5))
+    monkeypatch.setenv("ROUTELAB_DATA", str(tmp_path / "data"))
+    return tmp_path
+
+
+def test_evaluate_runs_tasks_of_the_harness_at_a_depth(mmlu: Path) -> None:
+    pytest.importorskip("lm_eval")
+    words = ["evaluate", "--harness", "routelab_mmlu_anatomy", "--host", "mini-recurrent", "--limit", "1"]
+    words += ["--num-steps", "4", "--method", "wise", "--set", "block_size=8", "--set", "discovery_steps=2"]
+    done = CliRunner().invoke(app, [*words, "--out", str(mmlu / "out"), "--json"], catch_exceptions=False)
+    said = json.loads(done.stdout)
+    (written,) = (mmlu / "out").glob("results_*.json")
+    (samples,) = (mmlu / "out").glob("samples_routelab_mmlu_anatomy_*.jsonl")
+    found = json.loads(written.read_text(encoding="utf-8"))
+    ours = found["config"]["routelab"]
+    assert found["results"] == said["results"]
+    assert ours["call"] == {"num_steps": 4}
+    assert [(each["name"], each["config"]["block_size"]) for each in ours["methods"]] == [("wise", 8)]
+    assert len(samples.read_text(encoding="utf-8").strip().split("\n")) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "confirmed"),
+    [([], False), (["--confirm-run-unsafe-code"], True), (["--confirm_run_unsafe_code"], True)],
+)
+def test_evaluate_can_confirm_that_code_is_run(
+    words: list[str], confirmed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[bool] = []
+
+    def evaluate_tasks(*_: Any, run_code: bool, **__: Any) -> dict[str, Any]:
+        given.append(run_code)
+        return {}
+
+    monkeypatch.setattr(harness, "RoutelabLM", lambda **_: None, raising=False)
+    monkeypatch.setattr(harness, "evaluate_tasks", evaluate_tasks, raising=False)
+    told = ["evaluate", "--harness", "routelab_humaneval", "--json", *words]
+    assert CliRunner().invoke(app, told, catch_exceptions=False).exit_code == 0
+    assert given == [confirmed]
+
+
+def test_what_a_task_that_runs_code_asks_for_is_an_option_of_evaluate() -> None:
+    pytest.importorskip("lm_eval")
+    from routelab.evaluate.harness.command import named
+
+    said = str(named(ValueError("Attempted to run task: routelab_humaneval which is marked as unsafe. Set ...")))
+    option = said.rpartition(" ")[2]
+    command = get_command(app).commands["evaluate"]  # type: ignore[attr-defined]
+    assert option in [name for each in command.params for name in each.opts]
 
 
 def evaluated(folder: Path, scores: list[int]) -> Path:

@@ -100,6 +100,8 @@ def test_sweeps_list_their_cells_without_training() -> None:
     said = call("window", "--size", "20", "--views", "time", "--dry-run").stdout
     assert "time-020" in said
     assert "3 seeds each" in said
+    said = call("seeds", "--seed", "4", "--seed", "2", "--dry-run").stdout
+    assert all(text in said for text in ("seed-4", "seed 2, arms aar, routing-only", "1 seed each"))
 
 
 @pytest.mark.parametrize(
@@ -110,6 +112,8 @@ def test_sweeps_list_their_cells_without_training() -> None:
         (["depth", "--start", "9", "--dry-run"], RoutelabError, r"layers \[9\] cannot be swept"),
         (["depth", "--recipe", "mini/pathlock", "--dry-run"], RecipeError, "no training recipe"),
         (["window", "--views", "phase", "--dry-run"], RecipeError, "no view is called 'phase'"),
+        (["seeds", "--recipe", "mini/pathlock", "--dry-run"], RecipeError, "no training recipe"),
+        (["seeds", "--seed", "1", "--seed", "1", "--dry-run"], RecipeError, "names a cell twice"),
         (["interference", "--recipe", "mini/aar"], RecipeError, "no recipe of kind modes"),
     ],
 )
@@ -122,3 +126,30 @@ def test_a_sweep_is_not_written_over(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RecipeError, match="continue a sweep with --resume"):
         call("depth", "--out", str(tmp_path))
+    with pytest.raises(RecipeError, match="holds something else than a sweep"):
+        call("seeds", "--resume", "--out", str(tmp_path))
+    with pytest.raises(RecipeError, match="file is a file and cannot hold a sweep"):
+        call("window", "--out", str(tmp_path / "file"))
+    (tmp_path / "results.json").write_text('{"kind": "study", "study": "acf"}')
+    with pytest.raises(RecipeError, match="holds results of 'acf', not of 'depth'"):
+        call("depth", "--resume", "--out", str(tmp_path))
+    assert not (tmp_path / "cells").exists()
+
+
+@pytest.mark.parametrize("study", ["convergence", "working-set", "margins"])
+def test_studies_of_a_recurrent_host(study: str, tmp_path: Path) -> None:
+    words = [study, "--host", "mini-recurrent", "--context", "64", "--limit", "1", "--num-steps", "4"]
+    settings = [] if study == "convergence" else ["--set", "block_size=16", "--set", "discovery_steps=2"]
+    call(*words, *settings, "--out", str(tmp_path / "s"))
+    results = json.loads((tmp_path / "s/results.json").read_text(encoding="utf-8"))
+    assert (results["kind"], results["study"], results["host"]) == ("study", study, "mini-recurrent")
+    assert len(list((tmp_path / "s/figures").glob("*.png"))) == len(list((tmp_path / "s/figures").glob("*.csv"))) > 0
+    assert (tmp_path / "s/report.html").stat().st_size < 2_000_000
+    found = results["found"]
+    match study:
+        case "convergence":
+            assert {each["num_steps"] for each in found["settings"].values()} == {4}
+        case "working-set":
+            assert (found["num_steps"], found["discovery_steps"]) == (4, 2)
+        case _:
+            assert (found["prompts"], found["num_steps"]) == (1, 4)

@@ -239,5 +239,23 @@ def test_results_of_the_harness_need_their_records_and_a_known_form(tmp_path: Pa
         compare_results(str(tmp_path), str(tmp_path))
 
 
+def test_two_checkpoints_of_one_name_are_told_apart_in_results_of_the_harness(tmp_path: Path) -> None:
+    places = {}
+    for place, digest in (("a", "00"), ("b", "11"), ("c", "00")):
+        about = {"schema": 1, "host": f"{place}/mini", "shape": {}, "host_files": {"model.safetensors": digest}}
+        write(tmp_path / place / "results_1.json", {"config": {"routelab": about}, "configs": {"t": {}}})
+        sample = {"doc_id": 0, "doc_hash": "d", "filter": "none", "metrics": ["acc"], "filtered_resps": ["x"]}
+        lines = [json.dumps(sample | {"doc_id": i, "acc": i % 2}) for i in range(3)]
+        (tmp_path / place / "samples_t_1.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        places[place] = str(tmp_path / place)
+    assert compare_results(places["a"], places["c"])["tasks"]
+    with pytest.raises(EvaluationError, match=r"mini, weights \w{8} and .*mini, weights \w{8}: a comparison needs one"):
+        compare_results(places["a"], places["b"])
+    same = run(tmp_path / "run", {"aar": [[1, 0, 1]]}, host="elsewhere")
+    write(same / "manifest.json", {"host": {"model.safetensors": "11"}})
+    with pytest.raises(EvaluationError, match=r"weights \w{8}: a comparison needs one"):
+        compare_results(places["a"], str(same))
+
+
 def test_the_newest_schema_is_that_of_runs() -> None:
     assert result_files.RUN_SCHEMA == SCHEMA

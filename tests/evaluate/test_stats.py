@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+import tracemalloc
 from itertools import combinations
 from math import comb
 from statistics import fmean
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from routelab.errors import EvaluationError
+from routelab.evaluate import stats
 from routelab.evaluate.stats import (
     average_seeds,
     mean_at_k,
@@ -141,3 +144,15 @@ def test_mean_at_k() -> None:
     assert mean_at_k([[True, False], [True, True]]) == 0.75
     with pytest.raises(EvaluationError):
         mean_at_k([[True], []])
+
+
+def test_an_interval_holds_few_draws_at_once_and_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = {str(i): math.sin(i) for i in range(1319)}
+    second = dict.fromkeys(first, 0.25)
+    tracemalloc.start()
+    found = paired_bootstrap(first, second, seed=3)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 12 * 2**20
+    monkeypatch.setattr(stats, "_DRAWN", 2**22)
+    assert paired_bootstrap(first, second, seed=3) == found

@@ -31,6 +31,12 @@ def test_a_whole_run_is_read(folder: Path, example: ModuleType) -> None:
     assert (run.kind, run.missing) == ("training", [])
 
 
+def test_names_may_hold_line_separators(folder: Path) -> None:
+    row = {"arm": "a\u2028b\x85c", "seed": 0, "step": 1}
+    (folder / "metrics.jsonl").write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
+    assert list(read_run(folder).metrics) == [row]
+
+
 @pytest.mark.parametrize("name", ["results.json", "metrics.jsonl", "manifest.json"])
 @pytest.mark.parametrize("content", ["{}", "[]", '{"arm": "a'])
 def test_a_damaged_file_is_named(folder: Path, name: str, content: str) -> None:

@@ -15,7 +15,9 @@ import pytest
 from routelab.errors import RecipeError
 from routelab.report.html import render, write_report
 from routelab.report.numbers import csv_text
+from routelab.report.panel import canvas
 from routelab.report.studies import STUDIES, study_page
+from routelab.report.studies_parts import tint
 
 EVIL = "<script>alert(1)</script>"
 NAMES = {"model": EVIL, "control": "the host"}
@@ -96,6 +98,52 @@ def sweep(kind: str, points: list[dict[str, Any]]) -> dict[str, Any]:
         "points": points,
         "failed": [{"cell": "from-09", "error": EVIL}],
         "planned": len(points) + 2,
+    }
+
+
+def seeded() -> dict[str, Any]:
+    """A sweep of two seeds: what a training run has in its results."""
+    trained = {"steps": 9, "tokens": 99, "seconds": 1.5, "loss_first": 2.0, "loss_last": 1.0, "frozen_identical": True}
+
+    def arm(values: list[float], agreement: dict[str, Any]) -> dict[str, Any]:
+        each = {str(seed): {"value": value, "seconds": 1.0} for seed, value in zip((3, 1), values, strict=True)}
+        tasks = {"mini-facts": {"seeds": each, "mean": sum(values) / 2, "sd": 0.01}}
+        train = dict.fromkeys(each, trained)
+        counts = {"methods": [], "new_parameters": 0, "trainable_parameters": 9}
+        return counts | {"tasks": tasks, "train": train, "agreement": agreement | {"with_host": 0.8}}
+
+    compared = {
+        "arm": "aar",
+        "control": "routing-only",
+        "task": "mini-facts",
+        "difference": 0.02,
+        "low": -0.01,
+        "high": 0.05,
+        "low_examples": 0.0,
+        "high_examples": 0.04,
+        "covers": "examples and seeds",
+        "examples": 9,
+        "sd": 0.01,
+        "seeds": {"3": 0.01, "1": 0.03},
+        "verdict": "undecided",
+    }
+    return {
+        "sweep": "seeds",
+        "recipe": "r",
+        "host": {"name": "h", "family": "olmoe", "parameters": 9},
+        "control": "routing-only",
+        "seeds": [3, 1],
+        "tasks": [{"task": "mini-facts", "metric": "accuracy", "examples": 9}],
+        "base": {"mini-facts": {"value": 0.5, "seconds": 1.0}},
+        "arms": {
+            "aar": arm([0.61, 0.63], {"layers": {"0": 0.9}, "mean": 0.9}),
+            "routing-only": arm([0.6, 0.6], {"layers": {}, "mean": None}),
+        },
+        "comparisons": [compared],
+        "alignment": None,
+        "same_batches": True,
+        "failed": [{"cell": "seed-2", "error": EVIL}],
+        "planned": 3,
     }
 
 
@@ -195,6 +243,7 @@ FOUND: dict[str, dict[str, Any]] = {
             point("only-01", {"form": "only", "layer": 1, "layers": [1]}),
         ],
     ),
+    "seeds": seeded(),
     "window": sweep("window", [point("time-020", {"window": 20, "views": ["time"]})]),
     "convergence": {"settings": {"D": converged(), "L": converged()}},
     "working-set": {
@@ -267,12 +316,51 @@ def test_claims_say_what_was_found() -> None:
     assert "on mmlu with layers from 0 on: +2.0 points" in claim("depth")
     assert "No cell but the control is finished" in claim("depth", points=[])
     assert "2 of 3 prompts" in claim("convergence")
+    said = claim("seeds")
+    assert (
+        "Against routing-only over 2 seeds: aar on mini-facts +2.0 points (−1.0 to +5.0), no difference shown" in said
+    )
+    alone = claim("seeds", comparisons=[])
+    assert alone == "routing-only reaches 60.0% accuracy on mini-facts over 2 seeds."
 
 
 def test_a_sweep_without_points_and_a_failure_are_shown() -> None:
     page = study_page(results("window", FOUND["window"] | {"points": []}), MANIFEST)
     assert [table.title for table in page.tables][-1] == "cells that failed"
     assert "&lt;script&gt;" in render(page)
+    seeds = study_page(results("seeds", FOUND["seeds"]), MANIFEST)
+    assert seeds.note == "2 of 3 seeds are finished: 3, 1."
+    assert [table.title for table in seeds.tables][-1] == "cells that failed"
+    assert [panel.stem for panel in seeds.panels] == ["seeds-mini-facts-scores", "seeds-mini-facts-differences"]
+
+
+def test_a_page_of_many_experts_stays_small(tmp_path: Path) -> None:
+    layers, experts = 40, 256
+    kinds = {"names": ["number", "word"], **alignment(2, experts)}
+    square = [[(1 + (a * b) % 7) / 9 for b in range(experts)] for a in range(experts)]
+    wide = {"load": [i / 32640 for i in range(experts)], "together": square, "tasks": kinds, "classes": kinds}
+    each = [routed_layer(layer) | wide for layer in range(layers)]
+    agreed = dict.fromkeys(map(str, range(layers)), 0.5)
+    found = FOUND["routing"] | {"experts": experts, "layers": each, "control": {"layers": each}, "agreement": agreed}
+    page = study_page({"study": "routing", "title": "", "host": "h", "found": found, "commands": []}, MANIFEST)
+    written = {path.name: path.stat().st_size for path in write_report(tmp_path / "r.html", tmp_path, page)}
+    assert written["r.html"] < 2_000_000  # the limit is 6 MB
+    assert max(size for name, size in written.items() if name.endswith(".svg")) < 1_000_000
+
+
+def test_the_strongest_of_columns_finer_than_pixels_is_drawn() -> None:
+    _, axes = canvas(1)
+    matrix = [[0.0] * 5000 for _ in range(2)]
+    matrix[1][3001], matrix[0][7] = 0.5, -0.25
+    assert tint(axes, matrix) == 0.5
+    blue, orange = (image.get_array() for image in axes.get_images())
+    assert blue.shape == (2, 1000)
+    assert (blue.max(), blue[1][600]) == (0.5, 0.5)
+    assert (orange.max(), orange[0][1]) == (0.25, 0.25)
+    assert axes.get_ylim() == (2, 0)
+    few = canvas(1)[1]
+    tint(few, [[0.1, 0.2]])
+    assert not few.get_images()
 
 
 def test_unknown_and_partial_results_are_named() -> None:

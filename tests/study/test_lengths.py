@@ -102,6 +102,50 @@ def test_reads_what_evaluate_writes(tmp_path: Path) -> None:
         read_answers(tmp_path / "none.jsonl")
 
 
+def evaluated(folder: Path, host: str, weights: str, data: str = "d") -> Path:
+    """What ``routelab evaluate --out`` leaves."""
+    folder.mkdir(parents=True)
+    record = {"id": "a", "sample": 0, "tokens": 3, "characters": 9, "correct": True}
+    (folder / "records.jsonl").write_text(json.dumps(record) + "\n")
+    about = {"host": host, "host_files": {"model.safetensors": weights}, "data_sha256": data}
+    (folder / "summary.json").write_text(json.dumps(about))
+    return folder / "records.jsonl"
+
+
+def recorded(run: Path, arm: str, weights: str, data: str = "d") -> Path:
+    """What a run leaves."""
+    path = evaluated(run / "records" / arm, "", "").rename(run / "records" / arm / "gsm8k.jsonl")
+    path.with_name("summary.json").unlink()
+    path.with_suffix(".json").write_text(json.dumps({"data_sha256": data}))
+    (run / "manifest.json").write_text(json.dumps({"host": {"model.safetensors": weights}}))
+    return path
+
+
+def test_answers_of_other_hosts_or_data_are_refused(tmp_path: Path) -> None:
+    ours = read_answers(evaluated(tmp_path / "ours", "h", "00"))
+    compare_lengths([ours], [read_answers(evaluated(tmp_path / "same", "elsewhere/h", "00"))], resamples=2)
+    compare_lengths([ours], [dict(ours)], resamples=2)  # of unknown origin
+    run = read_answers(recorded(tmp_path / "run", "base", "00"))
+    compare_lengths([ours], [run], resamples=2)
+    cases = {
+        r"ours.* is of the host h, weights \w{8} and .*other.* of the host h, weights": evaluated(
+            tmp_path / "other", "h", "11"
+        ),
+        "has other data than .*changed.*: SHA-256 d and e": evaluated(tmp_path / "changed", "h", "00", data="e"),
+        r"host unknown, weights \w{8}: a comparison needs one host": recorded(tmp_path / "old", "aar", "11"),
+        "has other data than .*gsm8k.jsonl": recorded(tmp_path / "new", "aar", "00", data="e"),
+    }
+    for said, path in cases.items():
+        with pytest.raises(EvaluationError, match=said):
+            compare_lengths([ours], [read_answers(path)])
+    third = read_answers(evaluated(tmp_path / "third", "h", "22"))
+    with pytest.raises(EvaluationError, match="third"):
+        compare_lengths([ours, third], [ours, third])
+    (tmp_path / "run" / "manifest.json").write_text("{")
+    with pytest.raises(EvaluationError, match=r"manifest\.json is missing or damaged"):
+        read_answers(tmp_path / "run" / "records" / "base" / "gsm8k.jsonl")
+
+
 def test_runs_that_do_not_pair_are_refused() -> None:
     one = answers(MODEL)
     with pytest.raises(EvaluationError, match="got 2 runs of the model, 1 of the control"):

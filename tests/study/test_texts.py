@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from transformers import AutoTokenizer
 from routelab.errors import EvaluationError
 from routelab.evaluate.tasks import get_task
 from routelab.hosts.minis.loader import TOKENIZER
-from routelab.study.texts import study_texts
+from routelab.study.texts import _few_shot, study_texts
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +43,22 @@ def test_few_shots_are_worked_and_not_the_one_that_is_asked(tokenizer: Any) -> N
     assert many[0].ids[:60] != many[1].ids[:60]
     (cut,) = study_texts(tokenizer, "mini-few-shot", limit=1, longest=10)
     assert list(cut.ids) == list(many[0].ids[:10])
+
+
+def test_few_shots_are_made_as_they_are_read() -> None:
+    """What is kept of a text is what tells its problems apart from later ones."""
+
+    def peak(limit: int) -> int:
+        tracemalloc.start()
+        try:
+            for _ in _few_shot(limit, {}):
+                pass
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(1)
+    assert peak(120) - peak(20) < 100 * 1500
 
 
 @pytest.mark.parametrize("options", [{"shot": 3}, {"shots": -1}, {"shots": "3"}])

@@ -27,6 +27,7 @@ app.add_typer(bench.app, name="bench")
 for name, each in (
     ("depth", study_sweeps.depth),
     ("window", study_sweeps.window),
+    ("seeds", study_sweeps.seeds),
     ("convergence", study_inside.convergence),
     ("working-set", study_inside.working_set),
     ("margins", study_inside.margins),

@@ -95,6 +95,20 @@ def method_config(name: str, settings: list[str]) -> Any:
     return cls(**values)
 
 
+def attach_untrained(model: Any, method: str | None, settings: list[str] | None) -> None:
+    """Attach the method that ``--method`` and ``--set`` describe, if one is named.
+
+    Raises:
+        ConfigError: as :func:`method_config`; also settings without a method.
+    """
+    import routelab
+
+    if method is not None:
+        routelab.attach(model, method_config(method, settings or []))
+    elif settings:
+        raise ConfigError("--set changes a setting of --method, and there is none")
+
+
 def progress(name: str) -> Callable[[int, int], None] | None:
     """Return a reporter of sequences done, on one line of a terminal; None elsewhere."""
     if not sys.stderr.isatty() or not processes.is_first():

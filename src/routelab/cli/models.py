@@ -19,6 +19,7 @@ from routelab.cli.common import (
     Seed,
     Settings,
     Trust,
+    attach_untrained,
     console,
     load_model,
     method_config,
@@ -57,15 +58,11 @@ def generate(
         construct.complete(host, text, as_json=as_json)
         return
     model, tokenizer = load_model(host, routing, dtype, trust_remote_code)
-    import routelab
     from routelab.evaluate import generate_answers
     from routelab.evaluate.gold_loss import calling_with
 
-    if method is not None:
-        routelab.attach(model, method_config(method, settings or []))
-    elif settings:
-        raise ConfigError("--set changes a setting of --method, and there is none")
-    with calling_with(model, **({} if num_steps is None else {"num_steps": num_steps})):
+    attach_untrained(model, method, settings)
+    with calling_with(model, **_depth(num_steps)):
         records = generate_answers(
             model,
             tokenizer,
@@ -138,7 +135,11 @@ def evaluate(
     limit: Annotated[int | None, typer.Option(min=1, help="Use the first so many examples.")] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write summary.json and records.jsonl into this directory.", callback=writable_folder),
+        typer.Option(
+            help="Write summary.json and records.jsonl into this directory; with --harness, "
+            "results_<date>.json and samples_<task>_<date>.jsonl.",
+            callback=writable_folder,
+        ),
     ] = None,
     option: Annotated[list[str] | None, typer.Option(help="An option of the task: shots=4. Repeatable.")] = None,
     batch_size: Annotated[int, typer.Option(min=1)] = 16,
@@ -146,6 +147,17 @@ def evaluate(
     num_samples: Annotated[int, typer.Option(min=1, help="Answers per example; needs a temperature.")] = 1,
     temperature: Annotated[float, typer.Option(min=0, help="0 is greedy.")] = 0.0,
     seed: Seed = 0,
+    method: Method = None,
+    settings: Settings = None,
+    num_steps: NumSteps = None,
+    run_code: Annotated[
+        bool,
+        typer.Option(
+            "--confirm-run-unsafe-code",
+            "--confirm_run_unsafe_code",
+            help="Let tasks of the harness run code that the model wrote, as this user.",
+        ),
+    ] = False,
     dtype: Dtype = None,
     trust_remote_code: Trust = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
@@ -159,7 +171,12 @@ def evaluate(
     if harness is not None:
         if options or max_new_tokens or num_samples > 1 or temperature:
             raise ConfigError("--harness takes its tasks' own settings; routelab lm-eval passes others through")
-        named = {"host": host, "routing": routing, "dtype": dtype, "batch_size": batch_size}
+        named: dict[str, Any] = {"host": host, "dtype": dtype, "batch_size": batch_size, **_depth(num_steps)}
+        named |= {
+            "routing": routing and str(routing),
+            "method": method,
+            "settings": assignments(settings or [], "--set") or None,
+        }
         given = {key: value for key, value in named.items() if value is not None}
         evaluate_harness(
             harness,
@@ -167,38 +184,44 @@ def evaluate(
             limit=limit,
             seed=seed,
             out=out,
+            run_code=run_code,
             as_json=as_json,
         )
         return
     assert task is not None
+    if run_code:
+        raise ConfigError("--confirm-run-unsafe-code is for tasks of --harness; --task runs no code")
     from routelab import processes
 
     processes.join()
     model, tokenizer = load_model(host, routing, dtype, trust_remote_code)
     from routelab.evaluate import evaluate as evaluated
+    from routelab.evaluate.gold_loss import calling_with
     from routelab.report.terminal import print_summary
 
-    summary = evaluated(
-        model,
-        tokenizer,
-        task,
-        limit=limit,
-        batch_size=batch_size,
-        max_new_tokens=max_new_tokens,
-        num_samples=num_samples,
-        temperature=temperature,
-        seed=seed,
-        records_path=None if out is None else out / "records.jsonl",
-        options=options,
-        on_progress=progress(task),
-    )
+    attach_untrained(model, method, settings)
+    with calling_with(model, **_depth(num_steps)):
+        summary = evaluated(
+            model,
+            tokenizer,
+            task,
+            limit=limit,
+            batch_size=batch_size,
+            max_new_tokens=max_new_tokens,
+            num_samples=num_samples,
+            temperature=temperature,
+            seed=seed,
+            records_path=None if out is None else out / "records.jsonl",
+            options=options,
+            on_progress=progress(task),
+        )
     if out is not None:
         from routelab.recipe import HostSpec
         from routelab.run import host_hashes
         from routelab.rundir import write_json
 
-        named = {"host": host, "routing": routing and str(routing), **summary}
-        write_json(out / "summary.json", {**named, "host_files": host_hashes(HostSpec(host))})
+        asked = {"host": host, "routing": routing and str(routing), **_asked(model, tokenizer, num_steps)}
+        write_json(out / "summary.json", {**asked, **summary, "host_files": host_hashes(HostSpec(host))})
     if not processes.is_first():
         return
     if as_json:
@@ -245,6 +268,24 @@ def export(
 
     for name, folder in exported(model, out, mode=mode, max_shard_size=max_shard_size).items():
         typer.echo(f"{name}: {folder}")
+
+
+def _depth(num_steps: int | None) -> dict[str, int]:
+    """Return what a forward is given for ``--num-steps``."""
+    return {} if num_steps is None else {"num_steps": num_steps}
+
+
+def _asked(model: Any, tokenizer: Any, num_steps: int | None) -> dict[str, Any]:
+    """Return what else decides a number: the methods, the depth, and the hash of the chat template."""
+    import dataclasses
+    import hashlib
+
+    import routelab
+
+    methods = [{"name": each.name, "config": dataclasses.asdict(each.config)} for each in routelab.attached(model)]
+    template = tokenizer.chat_template
+    digest = None if template is None else hashlib.sha256(str(template).encode()).hexdigest()
+    return {"methods": methods, "call": _depth(num_steps), "chat_template_sha256": digest}
 
 
 def _prompt(model: Any, text: str, mode: str | None, *, raw: bool) -> Any:

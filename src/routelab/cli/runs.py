@@ -28,7 +28,9 @@ def demo(
     for part, recipe in DEMO:
         _run(recipe, [], folder / part, resume=False)
     _construct(folder / "construct")
-    _report_several([*(folder / part for part, _ in DEMO), folder / "construct"], folder)
+    parts = [folder / part for part, _ in DEMO]
+    studies = [study for part in parts for study in _studies_of(part)]
+    _report_several([*parts, *studies, folder / "construct"], folder)
 
 
 def run(
@@ -109,6 +111,11 @@ def _report_several(runs: list[Path], out: Path) -> None:
     page, written = report_runs(runs, out)
     print_page(console(), page)
     typer.echo(f"\n{written[0]}")
+
+
+def _studies_of(run: Path) -> list[Path]:
+    """The directories of a run's studies, which have pages of their own."""
+    return sorted((run / "studies").glob("*"))
 
 
 def _construct(folder: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +14,7 @@ from routelab.cli.common import Dtype, Host, Routing, Trust, console, load_model
 from routelab.errors import ConfigError
 
 if TYPE_CHECKING:
+    from routelab.report.page import Page
     from routelab.studies import Notes
 
 app = typer.Typer(
@@ -29,8 +30,6 @@ Limit = Annotated[int, typer.Option(min=1, help="Texts of each task.")]
 Longest = Annotated[int | None, typer.Option(min=2, help="Cut longer texts to this many tokens.")]
 Against = Annotated[Path | None, typer.Option(help="Routing of the control; the host untouched by default.")]
 Layers = Annotated[list[int] | None, typer.Option("--layer", help="This layer only. Repeatable.")]
-
-FEW_SHOT = "mini-few-shot"
 
 
 @app.callback()
@@ -58,15 +57,8 @@ def acf(
     out: Out = None,
 ) -> None:
     """Autocorrelation of the attention window, and the lag where it falls below 0.1."""
-    from routelab.studies import claim_folder
-    from routelab.study.acf import window_acf
-
-    folder = claim_folder(out or Path("runs/study-acf"), "acf")
-    model, tokenizer = load_model(host, routing, dtype, trust_remote_code)
-    notes = _notes(host, dtype, trust_remote_code)
-    texts = _texts(notes, tokenizer, task or [FEW_SHOT], option, limit, longest)
-    found = window_acf(model, texts, windows=window or [20, 64, 128], layers=layer)
-    finish(folder, "acf", "Autocorrelation of the attention window", found, notes)
+    texts = _texts(task, option, limit, longest)
+    _study("acf", texts | {"window": window, "layers": layer}, host, dtype, trust_remote_code, routing, None, out)
 
 
 @app.command()
@@ -87,30 +79,12 @@ def sinks(
     out: Out = None,
 ) -> None:
     """Attention on the first token, model against control, and what one layer's routing does to it."""
-    from routelab.studies import claim_folder
-    from routelab.study.sinks import compare_sinks, patch_sinks
-    from routelab.study.sinks import sinks as measured
-
     if routing is None:
         raise ConfigError("sinks are compared between two routings of a host: give one with --routing")
     if layer and not patch:
         raise ConfigError("--layer names layers to patch; add --patch")
-    folder = claim_folder(out or Path("runs/study-sinks"), "sinks")
-    notes = _notes(host, dtype, trust_remote_code)
-    chosen = task or [FEW_SHOT]
-    # One model at a time, unless the patch needs both.
-    model, tokenizer = load_model(host, routing, dtype, trust_remote_code)
-    ours = measured(model, _texts(notes, tokenizer, chosen, option, limit, longest))
-    donor = model if patch else None
-    del model
-    control, _ = load_model(host, against, dtype, trust_remote_code)
-    found = compare_sinks(ours, measured(control, _texts(notes, tokenizer, chosen, option, limit, longest)))
-    found["names"] = _names(routing, against)
-    found["patch"] = None
-    if donor is not None:
-        texts = _texts(notes, tokenizer, chosen, option, limit, longest)
-        found["patch"] = patch_sinks(control, donor, texts, layers=layer)
-    finish(folder, "sinks", "Attention sinks", found, notes)
+    texts = _texts(task, option, limit, longest)
+    _study("sinks", texts | {"patch": patch, "layers": layer}, host, dtype, trust_remote_code, routing, against, out)
 
 
 @app.command()
@@ -130,19 +104,9 @@ def routing(
     out: Out = None,
 ) -> None:
     """Expert load, entropy, co-activation, agreement of two models, experts by task and kind of token."""
-    from routelab.studies import claim_folder
-    from routelab.study.routing_maps import study_routing
-
-    folder = claim_folder(out or Path("runs/study-routing"), "routing")
-    notes = _notes(host, dtype, trust_remote_code)
-    model, tokenizer = load_model(host, routing, dtype, trust_remote_code)
+    texts = _texts(task, option, limit, longest)
     compared = compare or against is not None
-    control = load_model(host, against, dtype, trust_remote_code)[0] if compared else None
-    chosen = task or ["mini-few-shot", "mini-facts", "mini-paragraphs"]
-    texts = _texts(notes, tokenizer, chosen, option, limit, longest)
-    found = study_routing(model, tokenizer, texts, chosen, control=control)
-    found["names"] = _names(routing, against)
-    finish(folder, "routing", "What the routers do", found, notes)
+    _study("routing", texts | {"compare": compared}, host, dtype, trust_remote_code, routing, against, out)
 
 
 @app.command()
@@ -158,14 +122,8 @@ def gates(
     out: Out = None,
 ) -> None:
     """Gates of attention-aware routing per layer, view and expert, and the tokens whose experts they change."""
-    from routelab.studies import claim_folder
-    from routelab.study.gates import study_gates
-
-    folder = claim_folder(out or Path("runs/study-gates"), "gates")
-    notes = _notes(host, dtype, trust_remote_code)
-    model, tokenizer = load_model(host, routing, dtype, trust_remote_code)
-    found = study_gates(model, _texts(notes, tokenizer, task or [FEW_SHOT], option, limit, longest))
-    finish(folder, "gates", "Gates of attention-aware routing", found, notes)
+    texts = _texts(task, option, limit, longest)
+    _study("gates", texts, host, dtype, trust_remote_code, routing, None, out)
 
 
 @app.command()
@@ -194,11 +152,9 @@ def lengths(
 
 def finish(folder: Path, study: str, title: str, found: Mapping[str, Any], notes: Notes) -> None:
     """Write a study and print its page."""
-    from routelab.report.terminal import print_page
     from routelab.studies import write_study
 
-    print_page(console(), write_study(folder, study, title, found, notes))
-    typer.echo(f"\n{folder / 'report.html'}")
+    _show(folder, write_study(folder, study, title, found, notes))
 
 
 def command_line() -> str:
@@ -206,38 +162,40 @@ def command_line() -> str:
     return shlex.join(["routelab", *sys.argv[1:]])
 
 
-def _notes(host: str, dtype: Any, trust_remote_code: bool) -> Notes:
-    from routelab.recipe import HostSpec
-    from routelab.studies import Notes
+def _show(folder: Path, page: Page) -> None:
+    from routelab.report.terminal import print_page
 
-    return Notes(command_line(), HostSpec(host, dtype=dtype, trust_remote_code=trust_remote_code))
+    print_page(console(), page)
+    typer.echo(f"\n{folder / 'report.html'}")
 
 
-def _texts(
-    notes: Notes, tokenizer: Any, tasks: list[str], option: list[str] | None, limit: int, longest: int | None
-) -> Iterator[Any]:
-    """Texts of every task, one after the other; options go to the only task, or to the first."""
+def _texts(task: list[str] | None, option: list[str] | None, limit: int, longest: int | None) -> dict[str, Any]:
+    """What a study reads, as its recipe has it; options go to the only task, or to the first."""
     from routelab.recipe import assignments
-    from routelab.study.texts import study_texts
 
-    options = assignments(option or [], "--option")
-    for number, name in enumerate(tasks):
-        own = options if number == 0 else {}
-        shown = progress(name)
-        texts = notes.texts(study_texts(tokenizer, name, limit=limit, options=own, longest=longest))
-        for done, text in enumerate(texts, start=1):
-            yield text
-            if shown is not None:
-                shown(done, limit)
+    return {"tasks": task, "options": assignments(option or [], "--option"), "limit": limit, "longest": longest}
 
 
-def _names(routing: Path | None, against: Path | None) -> dict[str, str]:
-    """What to call the two models: the folders of their routings, which are <arm>/seed-<n> in a run directory."""
-    return {"model": _named(routing), "control": _named(against)}
+def _study(
+    name: str,
+    values: Mapping[str, Any],
+    host: str,
+    dtype: Any,
+    trust_remote_code: bool,
+    routing: Path | None,
+    against: Path | None,
+    out: Path | None,
+) -> None:
+    """Make a study of a routing, with what is given of its ``values``, and print its page."""
+    from routelab.recipe import HostSpec
+    from routelab.recipe.inside import parse_study
 
+    given = {key: value for key, value in values.items() if value not in (None, [])}
+    spec = parse_study({"study": name, **given}, "routelab study", name)
+    from routelab.routing_studies import Routed, run_study
+    from routelab.studies import Notes, claim_folder
 
-def _named(routing: Path | None) -> str:
-    if routing is None:
-        return "the host"
-    parts = routing.resolve().parts
-    return f"{parts[-2]}, {parts[-1]}" if parts[-1].startswith("seed-") else parts[-1]
+    folder = claim_folder(out or Path(f"runs/study-{name}"), name)
+    named = HostSpec(host, dtype=dtype, trust_remote_code=trust_remote_code)
+    routed = Routed(named, routing, against, lambda path: load_model(host, path, dtype, trust_remote_code))
+    _show(folder, run_study(spec, routed, folder, Notes(command_line(), named), progress))

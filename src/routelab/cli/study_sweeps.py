@@ -1,8 +1,9 @@
-"""Studies that train: sweeps of depth and window."""
+"""Studies that train: sweeps of depth, window and seeds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from routelab.recipe import Recipe
     from routelab.sweeps.cells import Cell
 
+Collect = Callable[["Recipe", Sequence["Cell"], Path, Mapping[str, str]], dict[str, Any]]
 RecipeName = Annotated[str, typer.Option(help="A training recipe with an arm of attention-aware routing.")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Change one key of the recipe. Repeatable.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Run what is missing in this directory.")]
@@ -70,6 +72,26 @@ def window(
     _sweep("window", "Attention-aware routing by window", recipe, set_, cells, out, execution, resume, dry_run)
 
 
+def seeds(
+    recipe: Annotated[str, typer.Option(help="A training recipe.")] = "mini/aar",
+    seed: Annotated[list[int] | None, typer.Option(help="A seed. Repeatable; the recipe's own.")] = None,
+    set_: Set = None,
+    out: Out = None,
+    resume: Resume = False,
+    backend: Backend = "local",
+    workers: Workers = 1,
+    dry_run: DryRun = False,
+) -> None:
+    """Sweep of the seeds: run the recipe with each alone; every arm against the control over all of them."""
+
+    def cells(loaded: Recipe) -> list[Cell]:
+        from routelab.sweeps.cells import seed_cells
+
+        return seed_cells(loaded, seed or loaded.seeds)
+
+    _sweep("seeds", "Arms by seed", recipe, set_, cells, out, (backend, workers), resume, dry_run)
+
+
 def _sweep(
     kind: str,
     title: str,
@@ -87,26 +109,32 @@ def _sweep(
     backend, workers = execution
     loaded = load_recipe(name, overrides or [])
     if not isinstance(loaded, Recipe):
-        raise RecipeError(f"{name} is no training recipe, so it has no layers or windows to sweep")
+        raise RecipeError(f"{name} is no training recipe, so it has nothing to sweep")
     quiet()
     made = build(loaded)
     execute = executor(backend, workers, max(1, cores() // workers))
     if dry_run:
         _list(kind, made)
         return
-    folder = out or Path(f"runs/study-{kind}")
-    if folder.exists() and any(folder.iterdir()) and not resume:
-        raise RecipeError(
-            f"{folder} already holds something; continue a sweep with --resume or choose another with --out"
-        )
     from routelab.studies import Notes
-    from routelab.sweeps.collect import collect_sweep
+    from routelab.sweeps.folder import claim_sweep
     from routelab.sweeps.run import by_workers, run_sweep
 
-    notes = Notes(command_line(), loaded.host, loaded.seeds)
+    folder = claim_sweep(out or Path(f"runs/study-{kind}"), kind, resume=resume)
+    notes = Notes(command_line(), loaded.host, list(dict.fromkeys(each for cell in made for each in cell.recipe.seeds)))
     run = by_workers(execute)
     failed = run_sweep(made, folder, command=notes.command, execute=run, say=console(stderr=True).log)
-    finish(folder, kind, title, collect_sweep(kind, loaded, made, folder, failed), notes)
+    finish(folder, kind, title, _collector(kind)(loaded, made, folder, failed), notes)
+
+
+def _collector(kind: str) -> Collect:
+    if kind == "seeds":
+        from routelab.sweeps.seeds import collect_seeds
+
+        return collect_seeds
+    from routelab.sweeps.collect import collect_sweep
+
+    return partial(collect_sweep, kind)
 
 
 def _usable(recipe: Recipe) -> list[int]:
@@ -124,6 +152,8 @@ def _list(kind: str, cells: Sequence[Cell]) -> None:
 
     rows: list[tuple[str, Any]] = []
     for cell in cells:
-        said = ", ".join(f"{key} {value}" for key, value in cell.point.items())
+        arms = [f"arms {', '.join(cell.recipe.arms)}"] if len(cell.recipe.arms) > 1 else []
+        said = ", ".join([*(f"{key} {value}" for key, value in cell.point.items()), *arms])
         rows.append((cell.name, said or f"the arm {cell.recipe.control}, which all are compared with"))
-    print_pairs(console(), f"cells of the {kind} sweep, {len(cells[0].recipe.seeds)} seeds each", rows)
+    each = len(cells[0].recipe.seeds)
+    print_pairs(console(), f"cells of the {kind} sweep, {each} seed{'s' if each != 1 else ''} each", rows)

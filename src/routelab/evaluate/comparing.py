@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from routelab.errors import EvaluationError
-from routelab.evaluate.result_files import Measured, ResultSet, read_results
+from routelab.evaluate.result_files import Measured, Origin, ResultSet, read_results
 from routelab.evaluate.stats import (
     Interval,
     average_seeds,
@@ -35,7 +35,7 @@ def compare_results(first: str, second: str, *, resamples: int = 9999, seed: int
             or one cannot be read, holds no records, or was written by a newer version.
     """
     ours, theirs = read_results(first), read_results(second)
-    _require_one_host(ours, theirs)
+    require_one_host(ours, theirs)
     common = [key for key in ours.measured if key in theirs.measured]
     if not common:
         raise EvaluationError(f"{first} and {second} measured nothing in common: {_named(ours)}; {_named(theirs)}")
@@ -53,13 +53,17 @@ def compare_results(first: str, second: str, *, resamples: int = 9999, seed: int
     }
 
 
-def _require_one_host(ours: ResultSet, theirs: ResultSet) -> None:
+def require_one_host(ours: ResultSet | Origin, theirs: ResultSet | Origin) -> None:
     """A difference between hosts is no effect of routing. Equal weights are one host, whatever it is called; where they
-    are not known of both, the name is what there is."""
-    names = [host_name(each.host["name"]) for each in (ours, theirs)]
-    both = ours.host.keys() & theirs.host.keys() - {"name"}
-    differing = [key for key in both if ours.host[key] != theirs.host[key]]
-    if not differing and ("weights" in both or names[0] == names[1]):
+    are not known of both, the name is what there is.
+
+    Raises:
+        EvaluationError: the two hosts, and what they differ in.
+    """
+    names = [host_name(each.host.get("name", "unknown")) for each in (ours, theirs)]
+    both = ours.host.keys() & theirs.host.keys()
+    differing = [key for key in both - {"name"} if ours.host[key] != theirs.host[key]]
+    if not differing and ("weights" in both or "name" not in both or names[0] == names[1]):
         return
     first, second = (
         f"{each.where} is of the host {', '.join([name, *(f'{key} {each.host[key]}' for key in sorted(differing))])}"

@@ -23,6 +23,7 @@ from routelab.evaluate.prompts import render
 from routelab.evaluate.scoring import find_answer
 from routelab.evaluate.stats import mean_at_k, pass_at_k
 from routelab.evaluate.tasks import Task, task_with
+from routelab.stored import json_lines
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -172,7 +173,7 @@ def read_scores(path: str | Path) -> dict[str, float]:
     """
     scores: dict[str, list[float]] = {}
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = json_lines(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise EvaluationError(f"cannot read the records {path}: {error}") from error
     for number, line in enumerate(lines, start=1):

@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from routelab.errors import EvaluationError, closest
-from routelab.stored import host_digest, kind_of, parse_json, shaped
+from routelab.stored import host_digest, json_lines, kind_of, parse_json, shaped
 
 #: The newest forms that can be read: of a run directory's ``results.json``, and of the harness's ``config.routelab``.
 RUN_SCHEMA = 1
@@ -46,6 +46,45 @@ class ResultSet:
     host: dict[str, Any]
     settings: dict[str, Any]
     measured: dict[tuple[str, str], Measured] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where records come from: ``host`` as in :class:`ResultSet`, as far as it is known, and the hash of the data."""
+
+    where: str
+    host: dict[str, Any]
+    data: str | None
+
+
+def read_origin(records: str | Path) -> Origin:
+    """Return where a records file comes from, by what lies beside it: the summary that ``routelab evaluate --out``
+    wrote, or that of its run directory and the run's results and manifest. What is not there is not known.
+
+    Raises:
+        EvaluationError: a file that is there is damaged.
+    """
+    path = Path(records)
+    summary, own = path.with_name("summary.json"), path.with_suffix(".json")
+    if summary.is_file():
+        values = _json(summary)
+        with _reading(summary):
+            host = {"name": str(values["host"]), **_digest({"host": values.get("host_files", {})})}
+        return Origin(str(path), host, values.get("data_sha256"))
+    data = _json(own).get("data_sha256") if own.is_file() else None
+    # RUN/records/<arm>/seed-<n>/<task>.jsonl, or RUN/records/base/<task>.jsonl
+    run = next((folder.parent for folder in path.absolute().parents[:3] if folder.name == "records"), None)
+    return Origin(str(path), _host_of(run) if run is not None else {}, data)
+
+
+def _host_of(run: Path) -> dict[str, str]:
+    host = _weights(run / "manifest.json")
+    results = run / "results.json"
+    if results.is_file():
+        values = _json(results)
+        with _reading(results):
+            host |= {key: str(values["host"][key]) for key in ("name", "family")}
+    return host
 
 
 def read_results(place: str | Path) -> ResultSet:
@@ -121,7 +160,8 @@ def _from_evaluate(path: Path) -> ResultSet:
     with _reading(path / "summary.json"):
         task, metric = str(summary["task"]), str(summary["metric"])
         host = {"name": str(summary["host"]), **_digest({"host": summary.get("host_files", {})})}
-    settings = {"routing": summary.get("routing"), f"task {task} arguments": summary.get("arguments")}
+    settings = {key: summary.get(key) for key in ("routing", "methods", "call", "chat_template_sha256")}
+    settings |= {f"task {task} arguments": summary.get("arguments")}
     found = ResultSet(str(path), host, settings)
     found.measured[task, metric] = _measured([path / "records.jsonl"], [None], metric, summary)
     return found
@@ -164,7 +204,7 @@ def _harness_set(path: Path, results: Record) -> ResultSet:
     ours = config.get("routelab", {})
     _require_readable(path, ours.get("schema", 0), HARNESS_SCHEMA)
     name = ours.get("host") or (config.get("model_args") or {}).get("pretrained") or results.get("model_name")
-    host = {"name": name, **({"shape": ours["shape"]} if ours else {})}
+    host = {"name": name, **({"shape": ours["shape"]} if ours else {}), **_digest({"host": ours.get("host_files", {})})}
     settings = {key: ours.get(key) for key in ("routing", "methods", "call", "dtype", "max_length")}
     settings |= {key: results.get(key) for key in ("system_instruction", "chat_template_sha", "fewshot_as_multiturn")}
     settings |= {key: config.get(key) for key in ("limit", "gen_kwargs", "torch_seed", "fewshot_seed")}
@@ -255,7 +295,7 @@ def _json(path: Path, *, ours: bool = True) -> dict[str, Any]:
 def _jsonl(path: Path, *, ours: bool = True) -> list[dict[str, Any]]:
     parse = parse_json if ours else json.loads
     try:
-        return [parse(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+        return [parse(line) for line in json_lines(path.read_text(encoding="utf-8"))]
     except FileNotFoundError as error:
         raise EvaluationError(
             f"there are no records {path}: a comparison needs each example (the harness: --log_samples)"

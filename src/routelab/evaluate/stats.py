@@ -15,6 +15,8 @@ from routelab.errors import EvaluationError
 Scores = Mapping[str, float]
 
 _SHOWN = 5
+#: Scores drawn at once: 2 MiB, while models may be in memory. The draws are the same whatever it is.
+_DRAWN = 2**18
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def paired_bootstrap(
         np.mean,
         vectorized=True,
         n_resamples=resamples,
-        batch=max(1, 2**22 // len(differences)),
+        batch=max(1, _DRAWN // len(differences)),
         confidence_level=level,
         method="BCa",
         rng=np.random.default_rng(seed),

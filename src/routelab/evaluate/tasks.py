@@ -66,14 +66,24 @@ def get_task(name: str, *, limit: int | None = None, **options: Any) -> Task:
 
 def task_with(name: str, limit: int | None, options: Mapping[str, Any]) -> Task:
     """Build a task as :func:`get_task` does, from options that somebody wrote: their names may be any text."""
+    settings = task_settings(name, options)
+    if limit is not None and limit < 1:
+        raise EvaluationError(f"a task needs at least one example, got limit {limit}")
+    made = TASKS[name](limit, **settings)
+    return Task(name=name, options=MappingProxyType(settings), **made)
+
+
+def task_settings(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all options of a task, defaults included; no rows are read.
+
+    Raises:
+        EvaluationError: as :func:`get_task`.
+    """
     if "limit" in options:
         raise EvaluationError(f"the task {name!r} has no option 'limit'; the number of examples is given beside them")
     if name not in TASKS:
         raise EvaluationError(f"no task is called {name!r}{closest(name, TASKS)}")
-    if limit is not None and limit < 1:
-        raise EvaluationError(f"a task needs at least one example, got limit {limit}")
-    build = TASKS[name]
-    parameters = inspect.signature(build, eval_str=True).parameters
+    parameters = inspect.signature(TASKS[name], eval_str=True).parameters
     known = {key: parameter for key, parameter in parameters.items() if key != "limit"}
     for option, value in options.items():
         if option not in known:
@@ -85,9 +95,7 @@ def task_with(name: str, limit: int | None, options: Mapping[str, Any]) -> Task:
     for option, parameter in known.items():
         if parameter.default is parameter.empty and option not in options:
             raise EvaluationError(f"the task {name!r} needs the option {option!r}")
-    settings = {key: parameter.default for key, parameter in known.items()} | dict(options)
-    made = build(limit, **settings)
-    return Task(name=name, options=MappingProxyType(settings), **made)
+    return {key: parameter.default for key, parameter in known.items()} | dict(options)
 
 
 def _mini_arithmetic(

@@ -24,6 +24,7 @@ from types import MappingProxyType
 from typing import Any
 
 from routelab.errors import RecipeError, closest
+from routelab.recipe.inside import ACFStudy, GatesStudy, HarnessSpec, RoutingStudy, SinksStudy, StudySpec
 from routelab.recipe.modes import ModesRecipe, parse_modes
 from routelab.recipe.needs import KEY as NEEDS
 from routelab.recipe.needs import Needs, recipe_needs
@@ -36,13 +37,19 @@ from routelab.recipe.working_sets import WorkingSetsRecipe, parse_working_sets
 from routelab.recipe.writing import first_difference, recipe_values, recipe_yaml
 
 __all__ = [
+    "ACFStudy",
     "AnyRecipe",
     "DataSpec",
+    "GatesStudy",
+    "HarnessSpec",
     "HostSpec",
     "MethodSpec",
     "ModesRecipe",
     "Needs",
     "Recipe",
+    "RoutingStudy",
+    "SinksStudy",
+    "StudySpec",
     "Table1Recipe",
     "TaskSpec",
     "WorkingSetsRecipe",

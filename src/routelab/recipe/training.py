@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 
 from routelab.errors import RecipeError, closest
 from routelab.methods.registry import METHODS, config_class
+from routelab.recipe.inside import HarnessSpec, StudySpec, parse_studies
 from routelab.recipe.reading import CHECKED, TUPLE, Seed, build, expect, refuse_unknown
 from routelab.recipe.specs import DataSpec, HostSpec, MethodSpec, TaskSpec
 from routelab.train.config import TrainConfig
@@ -22,7 +23,9 @@ _ARM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 class Recipe:
     """One run. ``control`` is the arm that the others are compared with; ``title`` and ``note`` head the report.
 
-    ``study`` names what is measured inside the models: ``alignment``, which experts each task of ``evaluate`` uses.
+    ``study`` names what is measured inside all models: ``alignment``, which experts each task of ``evaluate`` uses.
+    ``studies`` look at the first seed of the headline arm against the control's, and tasks of the ``harness`` are run
+    on both and on the host.
     """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")
@@ -34,8 +37,15 @@ class Recipe:
     train: TrainConfig
     evaluate: tuple[TaskSpec, ...] = Field(min_length=1)
     study: Annotated[tuple[Literal["alignment"], ...], TUPLE] = ()
+    studies: tuple[StudySpec, ...] = ()
+    harness: HarnessSpec | None = None
     title: str = ""
     note: str = ""
+
+    @property
+    def headline(self) -> str:
+        """The arm that the verdict is about: the first that is not the control, or the control where it is alone."""
+        return next((arm for arm in self.arms if arm != self.control), self.control)
 
 
 def parse_training(values: Mapping[str, Any], origin: str) -> Recipe:
@@ -52,6 +62,10 @@ def parse_training(values: Mapping[str, Any], origin: str) -> Recipe:
     if "arms" in sections:
         arms = expect(dict, sections["arms"], origin, "arms")
         sections["arms"] = {str(arm): _methods(rows, origin, f"arms.{arm}") for arm, rows in arms.items()}
+    if "studies" in sections:
+        sections["studies"] = parse_studies(sections["studies"], origin)
+    if sections.get("harness") is not None:
+        sections["harness"] = build(HarnessSpec, sections["harness"], origin, "harness")
     recipe = build(Recipe, sections, origin, "")
     _check_whole(recipe, origin)
     return recipe
@@ -91,3 +105,20 @@ def _check_whole(recipe: Recipe, origin: str) -> None:
             raise RecipeError(f"{origin}: arms: {arm!r} cannot be an arm's name; it takes {rule}")
         if arm == "base":
             raise RecipeError(f"{origin}: arms: 'base' cannot be a folder of an arm: the host's records lie there")
+    _check_studies(recipe, origin)
+
+
+def _check_studies(recipe: Recipe, origin: str) -> None:
+    names = [spec.study for spec in recipe.studies]
+    harness = [] if recipe.harness is None else list(recipe.harness.tasks)
+    for key, given in (("studies", names), ("harness.tasks", harness)):
+        if len(set(given)) < len(given):
+            raise RecipeError(f"{origin}: {key}: {given} names one twice")
+    if names and recipe.headline == recipe.control:
+        raise RecipeError(f"{origin}: studies: they look at an arm against the control, and there is no other arm")
+    methods = [spec.method for spec in recipe.arms[recipe.headline]]
+    if "gates" in names and "aar" not in methods:
+        raise RecipeError(
+            f"{origin}: studies: 'gates' are those of attention-aware routing, and {recipe.headline!r} has "
+            f"{', '.join(methods)}; put an arm of the method 'aar' first, or leave 'gates' out"
+        )

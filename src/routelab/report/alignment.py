@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from routelab.report.numbers import csv_text, spread
 from routelab.report.panel import Panel, canvas
+from routelab.report.studies_parts import some_of, tint
 from routelab.report.tables import Table
-from routelab.report.theme import ARMS, INK, MUTED, RULE
+from routelab.report.theme import INK, MUTED, RULE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,8 +40,9 @@ def alignment_panel(results: Results) -> Panel:
         for task, group in _targets(results, name).items():
             _outline(part, tasks.index(task), group, len(layers), experts)
         last = number == len(models) - 1
-        labels = [f"layer {layer}" if i == 0 else str(layer) for i, layer in enumerate(layers)]
-        part.set_xticks([(i + 0.5) * experts for i in range(len(layers))], labels if last else [""] * len(layers))
+        named = some_of(len(layers))
+        labels = [f"layer {layers[i]}" if i == 0 else str(layers[i]) for i in named]
+        part.set_xticks([(i + 0.5) * experts for i in named], labels if last else [""] * len(named))
     caption = (
         f"Where each task's tokens go: the share of its choices that each of {experts} experts gets, layer by layer, "
         f"mean over seeds; full colour is {100 * largest:.0f}%. A frame marks the experts a method gave to the task."
@@ -125,17 +127,10 @@ def _targets(results: Results, arm: str) -> Mapping[str, Sequence[int]]:
 
 
 def _strip(axes: Axes, strip: list[list[float]], largest: float, experts: int) -> None:
-    from matplotlib.colors import LinearSegmentedColormap, to_rgb
-
-    # From clear to full, so that the page's own ground shows through, light or dark.
-    colours = LinearSegmentedColormap.from_list("share", [(*to_rgb(ARMS[0]), 0.0), (*to_rgb(ARMS[0]), 1.0)])
-    axes.pcolormesh(strip, cmap=colours, vmin=0, vmax=largest)
+    tint(axes, strip, largest)
     for layer in range(1, len(strip[0]) // experts):
         axes.axvline(layer * experts, color=RULE, lw=0.8)
-    axes.invert_yaxis()
-    axes.tick_params(length=0, labelcolor=MUTED, labelsize=8)
-    for side in axes.spines.values():
-        side.set(visible=True, color=RULE)
+    axes.tick_params(labelcolor=MUTED, labelsize=8)
 
 
 def _outline(axes: Axes, row: int, group: Sequence[int], layers: int, experts: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from routelab.errors import RecipeError, closest
 from routelab.report.page import facts, started
-from routelab.stored import host_digest, kind_of, parse_json, shaped
+from routelab.stored import host_digest, json_lines, kind_of, parse_json, shaped
 
 Row = dict[str, Any]
 
@@ -103,7 +103,7 @@ def reading(path: Path) -> AbstractContextManager[None]:
 
 def _metrics(path: Path) -> list[Row]:
     rows = []
-    for line in _text(path).splitlines():
+    for line in json_lines(_text(path)):
         row = _object(line, path)
         _require(row, METRICS, path)
         with reading(path):

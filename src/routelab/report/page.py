@@ -28,12 +28,14 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Entry:
-    """One run on a page of several: what it is called, what it is, what it says, its verdict if it has one."""
+    """Something with a page of its own, such as one run on a page of several: what it is called, what it is, what it
+    says, its verdict if it has one, and a relative link to its page if that lies below this one."""
 
     name: str
     about: str
     claim: str
     verdict: Verdict | None = None
+    link: str = ""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Page:
     """One page. ``draw`` makes the drawings, which takes time: they are made when they are first asked for.
 
     ``colours`` are the CSS colours of row names; ``facts`` and ``commands`` are pairs of text. A page of several runs
-    has an entry for each, and in ``parts`` the pages of single ones by name.
+    has an entry for each, and in ``parts`` the pages of single ones by name; that of a run one for each of its studies.
     """
 
     title: str

@@ -21,6 +21,8 @@ _WIDTH = 4.6
 _SCREEN_FONTS = "ui-sans-serif, system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"
 #: Characters of a row's name that leave room for what is drawn.
 _ROW = 40
+#: Dots an inch of PNGs, and of the maps in SVGs that are pixels.
+_DPI = 200
 #: Inches from which a drawing is tall, and coarser as PNG.
 _TALL = 8.0
 #: Characters of a legend that fit beside each other, the mark before each label being worth six.
@@ -83,10 +85,10 @@ class Panel:
         fixed: dict[str, Any] = {"svg.fonttype": "none", "svg.hashsalt": self.stem}
         with matplotlib.rc_context(fixed):
             if kind == "svg":
-                self.figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+                self.figure.savefig(buffer, format="svg", dpi=_DPI, transparent=True, metadata={"Date": None})
             else:
                 fine = self.figure.get_figheight() < _TALL
-                self.figure.savefig(buffer, format="png", dpi=200 if fine else 120, facecolor="white")
+                self.figure.savefig(buffer, format="png", dpi=_DPI if fine else 120, facecolor="white")
         self.figure.set_layout_engine("none")  # laid out by now: it takes longer than the drawing
         return buffer.getvalue()
 

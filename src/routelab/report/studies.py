@@ -13,6 +13,7 @@ from routelab.report.studies_attention import acf_shown, sinks_shown
 from routelab.report.studies_inside import convergence_shown, interference_shown, margins_shown, working_set_shown
 from routelab.report.studies_parts import Found, Shown
 from routelab.report.studies_routing import gates_shown, routing_shown
+from routelab.report.studies_seeds import seeds_shown
 
 STUDIES: Mapping[str, Callable[[Found], Shown]] = MappingProxyType(
     {
@@ -24,6 +25,7 @@ STUDIES: Mapping[str, Callable[[Found], Shown]] = MappingProxyType(
         "lengths": lengths_shown,
         "margins": margins_shown,
         "routing": routing_shown,
+        "seeds": seeds_shown,
         "sinks": sinks_shown,
         "window": sweep_shown,
         "working-set": working_set_shown,

@@ -91,13 +91,17 @@ def sweep_shown(found: Found) -> Shown:
         if any("groups" in point["tasks"][task["task"]] for point in found["points"]):
             panels.append(_group_curves(found, task, depth=depth))
             tables.append(_group_table(found, task))
-    if found["failed"]:
-        rows = [[each["cell"], each["error"]] for each in found["failed"]]
-        tables.append(
-            Table("cells that failed", ["cell", "error"], rows, "Run again with --resume.", frozenset({"error"}))
-        )
+    tables += failed_cells(found)
     note = f"{len(found['points'])} of {found['planned'] - 1} cells are finished, each against {found['control_arm']}."
     return Shown(_sweep_claim(found), note, panels, tables)
+
+
+def failed_cells(found: Found) -> list[Table]:
+    """Return the table of a sweep's cells that failed, where there are any."""
+    if not found["failed"]:
+        return []
+    rows = [[each["cell"], each["error"]] for each in found["failed"]]
+    return [Table("cells that failed", ["cell", "error"], rows, "Run again with --resume.", frozenset({"error"}))]
 
 
 def _sweep_claim(found: Found) -> str:

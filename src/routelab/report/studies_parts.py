@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
 Found = Mapping[str, Any]
 
+#: Cells up to which a matrix is drawn as paths, which follow a dark page; each takes some 300 bytes, a pixel a few.
+_PATHS = 400
+#: Columns that pixels can tell apart; of more, neighbours are drawn as one.
+_PIXELS = 1024
+
 
 @dataclass(frozen=True)
 class Shown:
@@ -35,6 +40,7 @@ def whole_numbers(axes: Axes, most: int = 6) -> None:
 
 def tint(axes: Axes, values: Sequence[Sequence[float]], largest: float | None = None) -> float:
     """Draw a matrix as tints from clear to full, so that the page's ground shows through: blue above 0, orange below.
+    Columns too many for the eye are drawn in groups, each as its strongest.
 
     Returns the value of full colour.
     """
@@ -43,11 +49,18 @@ def tint(axes: Axes, values: Sequence[Sequence[float]], largest: float | None = 
 
     matrix = np.asarray(values, dtype=float)
     full = float(np.abs(matrix).max()) if largest is None else largest
+    joined = range(0, matrix.shape[1], -(-matrix.shape[1] // _PIXELS))
     for sign, colour in ((1, ARMS[0]), (-1, ARMS[1])):
         part = np.ma.masked_less_equal(sign * matrix, 0)
         if part.count():
             colours = LinearSegmentedColormap.from_list("tint", [(*to_rgb(colour), 0.0), (*to_rgb(colour), 1.0)])
-            axes.pcolormesh(part, cmap=colours, vmin=0, vmax=full or 1.0)
+            shown: dict[str, Any] = {"cmap": colours, "vmin": 0, "vmax": full or 1.0}
+            if matrix.size <= _PATHS:
+                axes.pcolormesh(part, **shown)
+            else:
+                place = (0, matrix.shape[1], len(matrix), 0)
+                strongest = np.maximum.reduceat(part.filled(0), joined, axis=1)
+                axes.imshow(strongest, aspect="auto", interpolation="none", extent=place, **shown)
     axes.set_ylim(len(matrix), 0)
     axes.set_xlim(0, matrix.shape[1])
     axes.grid(visible=False)
@@ -60,9 +73,13 @@ def tint(axes: Axes, values: Sequence[Sequence[float]], largest: float | None = 
 def ticks_between(axes: Axes, rows: Sequence[object], columns: Sequence[object], most: int = 16) -> None:
     """Name the rows and columns of a matrix, each in its middle; of more than ``most`` only some."""
     for names, place in ((rows, axes.set_yticks), (columns, axes.set_xticks)):
-        step = max(1, -(-len(names) // most))
-        shown = range(0, len(names), step)
+        shown = some_of(len(names), most)
         place([i + 0.5 for i in shown], [str(names[i]) for i in shown])
+
+
+def some_of(count: int, most: int = 16) -> range:
+    """Return the places of evenly spaced names, of which there is room for ``most``."""
+    return range(0, count, max(1, -(-count // most)))
 
 
 def title(axes: Axes, text: str) -> None:

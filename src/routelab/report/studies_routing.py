@@ -8,7 +8,7 @@ from typing import Any
 
 from routelab.report.numbers import csv_text
 from routelab.report.panel import Panel, canvas, grid, legend
-from routelab.report.studies_parts import Found, Shown, percent, ticks_between, tint, title, whole_numbers
+from routelab.report.studies_parts import Found, Shown, percent, some_of, ticks_between, tint, title, whole_numbers
 from routelab.report.tables import Table
 from routelab.report.theme import ARMS, CONTROL, MUTED
 
@@ -108,8 +108,8 @@ def _strips(found: Found, key: str, stem: str, what: str) -> Panel:
     for layer in range(1, len(found["layers"])):
         axes.axvline(layer * experts, color=MUTED, lw=0.5)
     axes.set_yticks([i + 0.5 for i in range(len(names))], names)
-    middles = [(i + 0.5) * experts for i in range(len(found["layers"]))]
-    axes.set_xticks(middles, [str(each["layer"]) for each in found["layers"]])
+    named = some_of(len(found["layers"]))
+    axes.set_xticks([(i + 0.5) * experts for i in named], [str(found["layers"][i]["layer"]) for i in named])
     axes.set_xlabel("layer, and within it its experts")
     rows = (
         [each["layer"], name, expert, share]
@@ -151,7 +151,7 @@ def _together(found: Found) -> Panel:
         title(axes, f"layer {each['layer']}, ±{100 * full:.1f}%")
     rows = (
         [each["layer"], a, b, value]
-        for each in found["layers"]
+        for each in chosen
         for a, row in enumerate(each["together"])
         for b, value in enumerate(row)
         if b >= a

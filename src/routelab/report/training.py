@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from routelab.report.afterwards import harness_tables, study_entries
 from routelab.report.alignment import alignment_panel, alignment_table
 from routelab.report.figures import panels
 from routelab.report.page import Page, Verdict, facts, started
@@ -27,10 +28,11 @@ def training_page(
         verdict=_verdict(results, colours),
         note=results["note"],
         draw=lambda: [*panels(results, metrics), *([alignment_panel(results)] if aligned else [])],
-        tables=[*tables(results), *([alignment_table(results)] if aligned else [])],
+        tables=[*tables(results), *harness_tables(results), *([alignment_table(results)] if aligned else [])],
         commands=results["commands"],
         facts=facts(manifest),
         colours=colours,
+        entries=study_entries(results),
     )
 
 

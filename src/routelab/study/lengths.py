@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 
 from routelab.errors import EvaluationError
+from routelab.evaluate.comparing import require_one_host
+from routelab.evaluate.result_files import Origin, read_origin
+from routelab.stored import json_lines
 
 #: Characters beyond which an answer rambles (table 4).
 RAMBLE = 1000
@@ -39,6 +42,14 @@ class Answer:
     tokens: int
     characters: int
     correct: bool
+
+
+class Answers(dict[str, Answer]):
+    """The answers of one records file by example and sample, and ``origin``, where they come from."""
+
+    def __init__(self, found: Mapping[str, Answer], origin: Origin) -> None:
+        super().__init__(found)
+        self.origin = origin
 
 
 def _mean(values: _Array, counts: _Array) -> _Array:
@@ -68,15 +79,16 @@ STATISTICS: Mapping[str, tuple[str, Callable[[_Array, _Array], _Array]]] = Mappi
 )
 
 
-def read_answers(path: str | Path) -> dict[str, Answer]:
-    """Return the answers of a records file (``routelab evaluate --out``) by example and sample.
+def read_answers(path: str | Path) -> Answers:
+    """Return the answers of a records file, of ``routelab evaluate --out`` or of a run, by example and sample.
 
     Raises:
-        EvaluationError: the file is missing, a line is no record of a generated answer, or one occurs twice.
+        EvaluationError: the file is missing, a line is no record of a generated answer, or one occurs twice; or what
+            lies beside it is damaged.
     """
     found: dict[str, Answer] = {}
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = json_lines(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise EvaluationError(f"cannot read the records {path}: {error}") from error
     for number, line in enumerate(lines, start=1):
@@ -89,7 +101,7 @@ def read_answers(path: str | Path) -> dict[str, Answer]:
         if name in found:
             raise EvaluationError(f"{path}, line {number}: the answer {name} occurs twice")
         found[name] = answer
-    return found
+    return Answers(found, read_origin(path))
 
 
 def compare_lengths(
@@ -112,12 +124,14 @@ def compare_lengths(
         group has fewer than two of them, and ``change`` is None where the control's value is 0.
 
     Raises:
-        EvaluationError: no runs, different numbers of them, or runs of other answers.
+        EvaluationError: no runs, different numbers of them, or runs of other answers; or, as far as it is known where
+            answers come from, several hosts, or a pair of other data.
     """
     if len(model) != len(control) or not model:
         raise EvaluationError(
             f"answers pair run by run; got {len(model)} runs of the model, {len(control)} of the control"
         )
+    _require_one_origin(model, control)
     pairs: list[tuple[str, Answer, Answer]] = []
     for number, (ours, theirs) in enumerate(zip(model, control, strict=True), start=1):
         odd = sorted(ours.keys() ^ theirs.keys())
@@ -131,6 +145,19 @@ def compare_lengths(
         own = [pair for pair in pairs if (pair[1].correct, pair[2].correct) == (before, after)]
         groups[outcome] = _group(own, level, resamples, seed)
     return {"runs": len(model), "answers": len(pairs), "level": level, "ramble": RAMBLE, "groups": groups}
+
+
+def _require_one_origin(model: Sequence[Mapping[str, Answer]], control: Sequence[Mapping[str, Answer]]) -> None:
+    known = [each.origin for each in (*model, *control) if isinstance(each, Answers)]
+    for other in known[1:]:
+        require_one_host(known[0], other)
+    for ours, theirs in zip(model, control, strict=True):
+        if isinstance(ours, Answers) and isinstance(theirs, Answers):
+            first, second = ours.origin, theirs.origin
+            if first.data and second.data and first.data != second.data:
+                raise EvaluationError(
+                    f"{first.where} has other data than {second.where}: SHA-256 {first.data} and {second.data}"
+                )
 
 
 def _group(pairs: Sequence[tuple[str, Answer, Answer]], level: float, resamples: int, seed: int) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -91,8 +92,7 @@ def _few_shot(limit: int, options: Mapping[str, Any]) -> Iterator[tuple[str, Pro
         raise EvaluationError(f"{FEW_SHOT} takes one option, shots, a number of at least 0; got {dict(options)}")
     world = MiniWorld(0)
     # Every text has worked problems of its own: texts that share them would look more alike than they are.
-    worked = to_messages(world.arithmetic("train", shots * limit, draw="shots"), "arithmetic") if shots else []
-    rows = world.arithmetic("test", limit)
-    for number, (row, chat) in enumerate(zip(rows, to_messages(rows, "arithmetic"), strict=True)):
-        turns = [turn for each in worked[number * shots : (number + 1) * shots] for turn in each["messages"]]
-        yield row["id"], [*turns, *chat["messages"][:-1]], ""
+    worked = world.arithmetic_stream("train", shots * limit, draw="shots")
+    for row in world.arithmetic_stream("test", limit):
+        *solved, asked = to_messages([*islice(worked, shots), row], "arithmetic")
+        yield row["id"], [*(turn for each in solved for turn in each["messages"]), *asked["messages"][:-1]], ""

@@ -1,4 +1,4 @@
-"""The cells of a sweep: ordinary recipes, each of one arm, made from one training recipe."""
+"""The cells of a sweep: ordinary recipes, each of one arm or of one seed, made from one training recipe."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 from routelab.errors import LayerError, RecipeError, closest
 from routelab.methods.aar.config import VIEWS
-from routelab.recipe import MethodSpec, Recipe
+from routelab.recipe import MethodSpec, Recipe, recipe_values
+from routelab.recipe.training import parse_training
 
 CONTROL = "control"
 
@@ -20,7 +21,7 @@ class Cell:
 
     Attributes:
         name: its folder. point: where it stands in the sweep; empty for the control.
-        recipe: what is run; its single arm is also its ``control``.
+        recipe: what is run: all arms of one seed, or a single arm, which is also its ``control``.
     """
 
     name: str
@@ -74,6 +75,23 @@ def window_cells(recipe: Recipe, *, windows: Sequence[int], views: Sequence[Sequ
     return _with_control(recipe, cells)
 
 
+def seed_cells(recipe: Recipe, seeds: Sequence[int]) -> list[Cell]:
+    """Return one cell for each seed: the recipe with all its arms, of that seed alone.
+
+    Its ``studies`` and ``harness`` tasks are left out: they look at one seed only.
+
+    Raises:
+        RecipeError: no seed, a seed that is named twice, or one that a recipe does not take.
+    """
+    values = recipe_values(recipe)
+    cells = []
+    for seed in seeds:
+        own = values | {"name": f"{recipe.name}-seed-{seed}", "seeds": [seed], "studies": [], "harness": None}
+        cells.append(Cell(f"seed-{seed}", {"seed": seed}, parse_training(own, recipe.name)))
+    _require_distinct(recipe, cells)
+    return cells
+
+
 def named_views(names: Sequence[str]) -> list[tuple[str, ...]]:
     """Return choices of views from texts such as ``time`` and ``time+frequency``.
 
@@ -104,15 +122,25 @@ def _cell(recipe: Recipe, name: str, point: Mapping[str, Any], **changes: Any) -
         MethodSpec(spec.method, dataclasses.replace(spec.config, **changes)) if spec.method == "aar" else spec
         for spec in recipe.arms[arm]
     )
-    return Cell(name, point, replace(recipe, name=f"{recipe.name}-{name}", arms={arm: methods}, control=arm))
+    return Cell(name, point, _alone(recipe, name, arm, methods))
+
+
+def _alone(recipe: Recipe, name: str, arm: str, methods: tuple[MethodSpec, ...]) -> Recipe:
+    """One arm of a recipe, without what compares it with the control inside the run."""
+    named = f"{recipe.name}-{name}"
+    return replace(recipe, name=named, arms={arm: methods}, control=arm, studies=(), harness=None)
 
 
 def _with_control(recipe: Recipe, cells: Sequence[Cell]) -> list[Cell]:
     swept_arm(recipe)
+    _require_distinct(recipe, cells)
+    control = _alone(recipe, CONTROL, recipe.control, recipe.arms[recipe.control])
+    return [Cell(CONTROL, {}, control), *cells]
+
+
+def _require_distinct(recipe: Recipe, cells: Sequence[Cell]) -> None:
     names = [cell.name for cell in cells]
     if not cells:
         raise RecipeError(f"{recipe.name}: there is nothing to sweep")
     if len(set(names)) < len(names):
         raise RecipeError(f"{recipe.name}: the sweep names a cell twice: {', '.join(names)}")
-    own = {recipe.control: recipe.arms[recipe.control]}
-    return [Cell(CONTROL, {}, replace(recipe, name=f"{recipe.name}-{CONTROL}", arms=own)), *cells]

@@ -1,4 +1,4 @@
-"""What the finished cells of a sweep say together: scores of every point, and their differences from the control."""
+"""What the finished cells of a sweep of points say together: scores of each, and their differences from the control."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from routelab.evaluate.stats import Scores, mean_sd, paired_bootstrap_over_seeds
 from routelab.recipe import Recipe, TaskSpec
 from routelab.rundir import BASE, RunDirectory, read_json
 from routelab.sweeps.cells import CONTROL, Cell, swept_arm
+from routelab.sweeps.finished import finished, require_one_origin
 from routelab.sweeps.run import folder_of
 
 
@@ -30,14 +31,15 @@ def collect_sweep(
 
     Raises:
         TrainingError: the control, which all are compared with, is not finished; the message has its error.
+        EvaluationError: cells were run on different hosts or data.
     """
+    ended = finished(cells, folder, failed)
     control = RunDirectory(folder_of(folder, CONTROL))
-    if not control.results.is_file():
+    if CONTROL not in [cell.name for cell in ended]:
         raise TrainingError(f"the control of the sweep is not finished: {failed.get(CONTROL, 'run it with --resume')}")
     arm = swept_arm(recipe)
-    done = [
-        cell for cell in cells if cell.name != CONTROL and RunDirectory(folder_of(folder, cell.name)).results.is_file()
-    ]
+    require_one_origin(ended, folder)
+    done = [cell for cell in ended if cell.name != CONTROL]
     names = {spec.task: _groups(spec) for spec in recipe.evaluate}
     base = {spec.task: read_json(control.scored(BASE, None, spec.task)) for spec in recipe.evaluate}
     theirs = {spec.task: _scores(control, recipe.control, recipe.seeds, spec.task) for spec in recipe.evaluate}

@@ -87,15 +87,18 @@ def run_sweep(
     execute: Execute = one_by_one,
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, str]:
-    """Run every cell that is not finished, the control first; return the errors of those that failed, by name.
+    """Run every cell that is not finished, and return the errors of those that failed, by name.
 
-    Cells of the folder that are finished are left as they are; one that was cut off goes on from its checkpoint.
+    The control, where there is one, runs first. Finished cells are left as they are; one that was cut off goes on from
+    its checkpoint.
     """
     folder = folder.resolve()  # a worker may be elsewhere
     base = folder_of(folder, CONTROL) / "records" / BASE
     failed: dict[str, str] = {}
     for group in ([cell for cell in cells if cell.name == CONTROL], [cell for cell in cells if cell.name != CONTROL]):
-        known = base if base.is_dir() and CONTROL not in failed and group and group[0].name != CONTROL else None
+        if not group:
+            continue
+        known = base if base.is_dir() and CONTROL not in failed and group[0].name != CONTROL else None
         jobs = [Job(cell.name, cell.recipe, folder_of(folder, cell.name), known, command) for cell in group]
         for number, (name, error) in enumerate(execute(jobs), start=1):
             say(f"{name}: {'done' if error is None else error} ({number} of {len(jobs)})")

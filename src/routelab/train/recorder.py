@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from routelab import processes
+from routelab.stored import json_lines
 from routelab.train.plan import Plan
 
 Log = dict[str, float | int]
@@ -108,7 +109,7 @@ def peak_memory() -> Log:
 def _keep_lines(path: Path, steps: int) -> list[Log]:
     """Cut ``path`` back to its lines of the first ``steps`` steps and return them; a torn last line goes too."""
     kept = []
-    for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+    for text in json_lines(path.read_text(encoding="utf-8")) if path.exists() else []:
         try:
             line = json.loads(text)
         except ValueError:

@@ -47,20 +47,21 @@ def test_everything_is_as_the_harness_has_it(host: Path) -> None:
 
 @pytest.mark.skipif(not installed, reason="SmolLM2 is not installed: make real-host")
 def test_smollm2_is_as_the_harness_has_it(data_root: Path) -> None:
-    """On real MMLU and GSM8K: the harness loads the converted checkpoint itself."""
+    """On real MMLU, at the task's own shots, and GSM8K: the harness loads the converted checkpoint itself."""
     from routelab.evaluate.harness.finding import task_manager
     from routelab.hosts.smollm2 import smollm2_directory
 
     names = ["routelab_mmlu_anatomy", "routelab_gsm8k"]
     loaded = task_manager(names).load(names)["tasks"]
     built = {}
-    for name, shots in zip(names, (1, 0), strict=True):
+    loaded["routelab_gsm8k"].set_config("num_fewshot", 0)  # five worked examples take ten seconds a question
+    for name, questions in zip(names, (1, 2), strict=True):
         loaded[name].set_fewshot_seed(1234)
-        loaded[name].set_config("num_fewshot", shots)
-        loaded[name].build_all_requests(limit=1)
+        loaded[name].build_all_requests(limit=questions)
         built[name] = loaded[name].instances
     for instance in built["routelab_gsm8k"]:
         instance.arguments[1]["max_gen_toks"] = 6
+    assert built["routelab_mmlu_anatomy"][0].arguments[0].count("Answer:") == 6
     found = []
     for model in (
         RoutelabLM(host="smollm2-135m", device="cpu", dtype="float32"),

@@ -148,6 +148,35 @@ def test_scores_of_every_kind(tasks: Load) -> None:
     assert block["programs"] == {"pass@1": 1, "pass@10": 1}
 
 
+def test_tasks_whose_rows_a_user_brings(tasks: Load, tmp_path: Path) -> None:
+    (tmp_path / "aime").mkdir()
+    problems = [{"id": n, "problem": f"What is {n} + 200?", "answer": str(n + 200)} for n in (4, 5)]
+    (tmp_path / "aime/test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in problems), encoding="utf-8")
+    question = {
+        "_id": "w",
+        "type": "comparison",
+        "question": "Who is older?",
+        "answer": "Ann Lee",
+        "context": [["Ann Lee", ["Ann Lee was born", "in 1901."]], ["Bob", ["Bob was born in 1902."]]],
+        "supporting_facts": [["Ann Lee", 0], ["Bob", 0]],
+        "evidences": [["Ann Lee", "born", "1901"]],
+    }
+    (tmp_path / "dev.json").write_text(
+        json.dumps([question, question | {"_id": "x", "answer": "Bob"}]), encoding="utf-8"
+    )
+    places = {"aime24": str(tmp_path / "aime"), "2wikimultihopqa": str(tmp_path / "dev.json")}
+    loaded = tasks("routelab_aime24", "routelab_2wikimultihopqa", data=places)
+    outputs = [["<think>\\boxed{205}</think>So \\boxed{204}."], ["It is hard."]]
+    found = score(loaded["routelab_aime24"], outputs)
+    assert [row["value"] for row in found] == [{"acc": 1, "answered": 1}, {"acc": 0, "answered": 0}]
+    assert "What is 4 + 200?" in loaded["routelab_aime24"].instances[0].args[0]
+    hops = score(loaded["routelab_2wikimultihopqa"], [["Ann Lee"], ["Ann"]])
+    assert [row["answer"] for row in hops] == [{"em": 1, "f1": 1}, {"em": 0, "f1": 0}]
+    asked = loaded["routelab_2wikimultihopqa"].instances[0].args[0]
+    assert "Ann Lee: Ann Lee was born in 1901.\nBob: Bob was born in 1902." in asked
+    assert asked.endswith("Question: Who is older?\nAnswer:")
+
+
 def test_nothing_of_a_private_task_is_kept(tasks: Load) -> None:
     (task,) = tasks("routelab_gpqa").values()
     with pytest.raises(EvaluationError, match="must not be stored"):

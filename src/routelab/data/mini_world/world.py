@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from routelab.data.mini_world.arithmetic import draw_problem, tell, work
@@ -34,7 +35,22 @@ class MiniWorld:
         distractors: int = 0,
         draw: int | str = 0,
     ) -> list[dict[str, Any]]:
-        """``n`` word problems of ``steps`` steps (a number, or a range drawn from uniformly), no two of equal content.
+        """The rows of :meth:`arithmetic_stream`, all at once."""
+        stream = self.arithmetic_stream(split, n, steps=steps, limit=limit, distractors=distractors, draw=draw)
+        return list(stream)
+
+    def arithmetic_stream(
+        self,
+        split: str,
+        n: int,
+        *,
+        steps: int | tuple[int, int] = (2, 5),
+        limit: int = 30,
+        distractors: int = 0,
+        draw: int | str = 0,
+    ) -> Iterator[dict[str, Any]]:
+        """Yield ``n`` word problems of ``steps`` steps (a number, or a range drawn from uniformly), no two of equal
+        content.
 
         Difficulty is ``steps``, ``limit`` (the largest number that occurs) and ``distractors`` (idle sentences).
         Row: ``id, question, answer`` (worked, ends in ``#### N``), ``gold`` (``"N"``), ``steps, key``. A problem
@@ -52,32 +68,28 @@ class MiniWorld:
         if not 0 <= distractors <= 10:
             raise DataError(f"arithmetic takes 0 to 10 distractors, got {distractors}")
         rng = seeded("arithmetic", self.seed, split, low, high, limit, distractors, draw)
-        rows: list[dict[str, Any]] = []
         seen: set[str] = set()
         misses = 0
-        while len(rows) < n and misses < _PATIENCE:
+        while len(seen) < n and misses < _PATIENCE:
             problem = draw_problem(rng, rng.randint(low, high), limit)
             if problem.key in seen or split_of(problem.key) != split:
                 misses += 1
                 continue
             misses = 0
+            yield {
+                "id": f"arithmetic-{split}-{self.seed}-{draw}-{low}-{high}-{len(seen)}",
+                "question": tell(problem, rng, distractors),
+                "answer": work(problem),
+                "gold": str(problem.result),
+                "steps": len(problem.steps),
+                "key": problem.key,
+            }
             seen.add(problem.key)
-            rows.append(
-                {
-                    "id": f"arithmetic-{split}-{self.seed}-{draw}-{low}-{high}-{len(rows)}",
-                    "question": tell(problem, rng, distractors),
-                    "answer": work(problem),
-                    "gold": str(problem.result),
-                    "steps": len(problem.steps),
-                    "key": problem.key,
-                }
-            )
-        if len(rows) < n:
+        if len(seen) < n:
             raise DataError(
-                f"found only {len(rows)} of {n} different arithmetic problems for split {split!r}, "
+                f"found only {len(seen)} of {n} different arithmetic problems for split {split!r}, "
                 f"steps {steps}, limit {limit}; ask for fewer, or raise steps or limit"
             )
-        return rows
 
     def facts(self, split: str, n: int | None = None, *, subjects: int = SUBJECTS) -> list[dict[str, Any]]:
         """Closed-book questions with four choices; ``n`` limits the number of rows (default: all).

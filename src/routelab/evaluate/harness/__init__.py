@@ -14,12 +14,18 @@ if TYPE_CHECKING:
     from routelab.evaluate.harness.adapter import RoutelabLM
     from routelab.evaluate.harness.command import run_command
     from routelab.evaluate.harness.evaluating import evaluate_tasks
+    from routelab.evaluate.harness.finding import check_tasks
 
-__all__ = ["RoutelabLM", "evaluate_tasks", "run_command"]
+__all__ = ["RoutelabLM", "check_tasks", "evaluate_tasks", "run_command"]
 
 
 def __getattr__(name: str) -> Any:
-    homes = {"RoutelabLM": "adapter", "evaluate_tasks": "evaluating", "run_command": "command"}
+    homes = {
+        "RoutelabLM": "adapter",
+        "check_tasks": "finding",
+        "evaluate_tasks": "evaluating",
+        "run_command": "command",
+    }
     if name not in homes:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

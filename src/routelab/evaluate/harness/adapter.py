@@ -22,6 +22,7 @@ import routelab
 from routelab.errors import ConfigError, EvaluationError, closest
 from routelab.evaluate.gold_loss import calling_with
 from routelab.evaluate.result_files import HARNESS_SCHEMA
+from routelab.hosts.files import host_files
 from routelab.methods.base_config import config_from
 from routelab.methods.registry import config_class, untrained
 
@@ -97,6 +98,8 @@ class RoutelabLM(HFLM):
         with calling_with(model, **self._call):
             pass  # refuses, before anything is run, what the model's forward does not take
         self._source = {"host": str(name if isinstance(name, str) else model.config.name_or_path), "routing": routing}
+        # The files of a model that was loaded elsewhere may not be what is in it.
+        self._files = host_files(name) if isinstance(name, str) else {}
         super().__init__(
             pretrained=model,
             tokenizer=tokenizer or _reading_tokenizer(model) or own,
@@ -144,6 +147,7 @@ class RoutelabLM(HFLM):
             "schema": HARNESS_SCHEMA,
             "version": routelab.__version__,
             **self._source,
+            "host_files": self._files,
             "routing_sha256": _tensor_hash(self._source["routing"]),
             "shape": _shape(model),
             "parameters": sum(parameter.numel() for parameter in model.parameters()),

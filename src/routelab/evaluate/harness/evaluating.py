@@ -17,7 +17,7 @@ from lm_eval.utils import handle_non_serializable
 from routelab.errors import EvaluationError
 from routelab.evaluate.harness.adapter import RoutelabLM
 from routelab.evaluate.harness.command import named
-from routelab.evaluate.harness.finding import task_manager, unknown_tasks
+from routelab.evaluate.harness.finding import require_known, task_manager
 
 
 def evaluate_tasks(
@@ -54,9 +54,7 @@ def evaluate_tasks(
         DataError: the rows of one of our tasks cannot be read.
     """
     manager = task_manager(tasks, metadata={"data": dict(data or {})})
-    missing = [name for name in tasks if not name.endswith(".yaml") and name not in manager.all_tasks]
-    if missing:
-        raise unknown_tasks(missing, manager)
+    require_known(tasks, manager)
     if not tasks:
         raise EvaluationError("name at least one task of the harness")
     tracker = EvaluationTracker()

@@ -45,6 +45,28 @@ def unknown_tasks(missing: Iterable[str], manager: TaskManager) -> EvaluationErr
     )
 
 
+def require_known(names: Sequence[str], manager: TaskManager) -> None:
+    """Raise ``EvaluationError`` for a name, of a task, a group or a file, that ``manager`` does not have."""
+    missing = [name for name in names if not name.endswith(".yaml") and name not in manager.all_tasks]
+    if missing:
+        raise unknown_tasks(missing, manager)
+
+
+def check_tasks(names: Sequence[str], *, run_code: bool) -> None:
+    """Check tasks by their files alone: no rows are read.
+
+    Raises:
+        EvaluationError: an unknown one (the nearest is named), or one that runs code, itself, without ``run_code``.
+    """
+    manager = task_manager(names)
+    require_known(names, manager)
+    unsafe = [name for name in names if (manager.task_index[name].cfg or {}).get("unsafe_code")]
+    if unsafe and not run_code:
+        raise EvaluationError(
+            f"{', '.join(unsafe)} would run code that a model wrote; a recipe permits it by run_code: true"
+        )
+
+
 def local_names() -> list[str]:
     """Return the names of our tasks and groups, sorted."""
     manager = TaskManager(include_path=[TASKS], include_defaults=False)
