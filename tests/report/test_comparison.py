@@ -92,7 +92,7 @@ def test_kinds_differ_and_unfinished_runs_are_named(build: Build, tmp_path: Path
     study = tmp_path / "acf"
     study.mkdir()
     curve = {"layer": 0, "window": 4, "tokens": 9, "lag": 2, "lag_uncentred": None}
-    curve |= {"acf": [1.0, 0.5, 0.0, 0.0], "uncentred": [1.0] * 4}
+    curve |= {"acf": [1.0, 0.5, 0.0, 0.0], "uncentred": [1.0] * 4, "weights": [0.25] * 4}
     found = {"threshold": 0.1, "texts": 2, "tokens": 30, "curves": [curve]}
     values = {"study": "acf", "kind": "study", "title": "acf", "host": None, "found": found, "commands": []}
     (study / "results.json").write_text(json.dumps(values), encoding="utf-8")
