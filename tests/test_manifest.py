@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from routelab.manifest import Manifest, commit, folder_hashes, rows_hash
+from routelab.hosts.files import folder_hashes
+from routelab.manifest import Manifest, commit, rows_hash
 from routelab.recipe import load_recipe
 from routelab.rundir import RunDirectory, read_json
 

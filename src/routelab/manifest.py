@@ -17,7 +17,6 @@ from typing import Any
 
 from routelab import processes
 from routelab._version import __version__
-from routelab.hosts.files import folder_hashes as folder_hashes
 from routelab.recipe import AnyRecipe
 from routelab.rundir import RunDirectory, read_json, write_json
 

@@ -18,6 +18,7 @@ from routelab.evaluate.evaluation import write_records
 from routelab.evaluate.leakage import measure_leakage
 from routelab.evaluate.scoring import target_is_right
 from routelab.evaluate.tasks import task_with
+from routelab.hosts.files import host_files
 from routelab.manifest import Manifest, rows_hash
 from routelab.methods.full.config import FullConfig
 from routelab.methods.pathlock.config import MODES, PathLockConfig
@@ -26,7 +27,7 @@ from routelab.mode_results import collect_modes
 from routelab.recipe.modes import HybridSpec, ModesRecipe
 from routelab.report.html import report_run
 from routelab.report.page import Page
-from routelab.run import host_hashes, load
+from routelab.run import load
 from routelab.rundir import BASE, RunDirectory, write_json
 from routelab.study.interference import probe_interference
 from routelab.train import TrainConfig, encode_rows, train
@@ -42,7 +43,7 @@ def run_modes(recipe: ModesRecipe, run: RunDirectory, *, command: str, say: Say 
     """Run every stage that the run directory does not hold yet, write the report, and return its page, in the first
     process; None in the others."""
     manifest = Manifest(run, recipe, command)
-    for name, digest in host_hashes(recipe.host).items():
+    for name, digest in host_files(recipe.host.name).items():
         manifest.record("host", name, digest)
     rows = _corpora(recipe, run, manifest)
     _probe(recipe, run, rows[recipe.control], manifest, say)

@@ -26,8 +26,8 @@ from routelab.afterwards import check_afterwards, run_harness, run_studies
 from routelab.corpus import training_rows
 from routelab.evaluate.evaluation import evaluate
 from routelab.held_out import held_out_texts
-from routelab.hosts.minis import available, mini_path
-from routelab.manifest import Manifest, folder_hashes, rows_hash
+from routelab.hosts.files import host_files
+from routelab.manifest import Manifest, rows_hash
 from routelab.recipe import HostSpec, MethodSpec, Recipe, TaskSpec
 from routelab.report.html import report_run
 from routelab.report.page import Page
@@ -49,7 +49,7 @@ def run_recipe(recipe: Recipe, run: RunDirectory, *, command: str, say: Say = la
     process; None in the others."""
     check_afterwards(recipe)
     manifest = Manifest(run, recipe, command)
-    for name, digest in host_hashes(recipe.host).items():
+    for name, digest in host_files(recipe.host.name).items():
         manifest.record("host", name, digest)
     # Seed by seed: a run that is cut short has whole comparisons.
     pairs = [(arm, seed) for seed in recipe.seeds for arm in recipe.arms]
@@ -98,12 +98,6 @@ def with_seed(spec: MethodSpec, seed: int) -> Any:
     """Return the method's configuration, drawn from the run's seed where the method draws anything at random."""
     names = {field.name for field in dataclasses.fields(spec.config)}
     return dataclasses.replace(spec.config, seed=seed) if "seed" in names else spec.config
-
-
-def host_hashes(host: HostSpec) -> dict[str, str]:
-    """Return the SHA-256 of the files of a host that is a mini or a directory."""
-    folder = mini_path(host.name) if host.name in available() else Path(host.name)
-    return folder_hashes(folder) if folder.is_dir() else {}
 
 
 def _training_rows(recipe: Recipe, manifest: Manifest) -> Rows:

@@ -78,14 +78,14 @@ def claim_folder(folder: Path, study: str) -> Path:
 
 def write_study(folder: Path, study: str, title: str, found: Mapping[str, Any], notes: Notes) -> Page:
     """Write a finished study into ``folder`` and return its page."""
-    from routelab.run import host_hashes
+    from routelab.hosts.files import host_files
 
     seconds = round(time.perf_counter() - notes.began, 3)
     manifest = {
         "name": f"study-{study}",
         "seeds": list(notes.seeds),
         "data": notes.data,
-        "host": host_hashes(notes.host) if notes.host is not None else {},
+        "host": host_files(notes.host.name) if notes.host is not None else {},
         "versions": versions(),
         "commit": commit(),
         "hardware": hardware(),

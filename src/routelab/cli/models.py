@@ -216,12 +216,11 @@ def evaluate(
             on_progress=progress(task),
         )
     if out is not None:
-        from routelab.recipe import HostSpec
-        from routelab.run import host_hashes
+        from routelab.hosts.files import host_files
         from routelab.rundir import write_json
 
         asked = {"host": host, "routing": routing and str(routing), **_asked(model, tokenizer, num_steps)}
-        write_json(out / "summary.json", {**asked, **summary, "host_files": host_hashes(HostSpec(host))})
+        write_json(out / "summary.json", {**asked, **summary, "host_files": host_files(host)})
     if not processes.is_first():
         return
     if as_json:

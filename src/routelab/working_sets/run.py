@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from routelab.evaluate.evaluation import write_records
+from routelab.hosts.files import host_files
 from routelab.manifest import Manifest, rows_hash
 from routelab.recipe.working_sets import Variant, WorkingSetsRecipe
 from routelab.report.html import report_run
 from routelab.report.page import Page
-from routelab.run import host_hashes, load
+from routelab.run import load
 from routelab.rundir import RunDirectory, write_json
 from routelab.working_sets.answers import answer
 from routelab.working_sets.inside import converge, look_inside
@@ -43,7 +44,7 @@ def run_working_sets(
         HostError: the host is not depth-recurrent.
     """
     manifest = Manifest(run, recipe, command)
-    for name, digest in host_hashes(recipe.host).items():
+    for name, digest in host_files(recipe.host.name).items():
         manifest.record("host", name, digest)
     running = Running(recipe, *load(recipe.host), manifest, say)
     for tokens in recipe.questions.contexts:

@@ -20,8 +20,7 @@ import lm_eval.evaluator
 from routelab.evaluate import harness
 from routelab.evaluate.harness import RoutelabLM, command, evaluate_tasks, run_command
 from routelab.evaluate.result_files import HARNESS_SCHEMA, read_results
-from routelab.recipe import HostSpec
-from routelab.run import host_hashes
+from routelab.hosts.files import host_files
 from routelab.stored import host_digest
 
 MODEL = ("--batch_size", "2")
@@ -61,7 +60,7 @@ def test_all_arguments_reach_the_harness(host: Path, tmp_path: Path, capsys: pyt
     results = newest(out)
     ours = results["config"]["routelab"]
     assert (ours["schema"], ours["host"], ours["call"], ours["dtype"]) == (HARNESS_SCHEMA, str(host), {}, "float32")
-    assert ours["host_files"] == host_hashes(HostSpec(str(host)))
+    assert ours["host_files"] == host_files(str(host))
     assert read_results(out).host["weights"] == host_digest({"host": ours["host_files"]})
     assert results["system_instruction"] == "Be brief."
     assert results["chat_template_sha"]
