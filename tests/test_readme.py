@@ -28,7 +28,7 @@ MAKE_DRY = re.compile(r"make (demo|test|lint|real-host)$")
 SHORTENED = [
     (r"^(?:torchrun|accelerate launch) .*-m routelab\.cli run (\S+).*$", r"routelab run \1 --dry-run"),
     (r"^(routelab run \S+).*$", r"\1 --dry-run"),
-    (r"^(routelab study (?:depth|window) .*)$", r"\1 --dry-run"),
+    (r"^(routelab study (?:depth|window|seeds) .*)$", r"\1 --dry-run"),
     (r"^routelab demo.*$", "routelab run mini/aar --dry-run"),
     (r"^(routelab evaluate .*--limit) \d+(.*)$", r"\1 1\2 --max-new-tokens 8"),
     (r"^routelab bench window.*$", "routelab bench window --help"),
