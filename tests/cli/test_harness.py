@@ -50,7 +50,7 @@ def mmlu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_evaluate_runs_tasks_of_the_harness_at_a_depth(mmlu: Path) -> None:
-    pytest.importorskip("lm_eval")
+    pytest.importorskip("lm_eval", reason="lm-eval is not installed: pip install 'routelab[harness]'")
     words = ["evaluate", "--harness", "routelab_mmlu_anatomy", "--host", "mini-recurrent", "--limit", "1"]
     words += ["--num-steps", "4", "--method", "wise", "--set", "block_size=8", "--set", "discovery_steps=2"]
     done = CliRunner().invoke(app, [*words, "--out", str(mmlu / "out"), "--json"], catch_exceptions=False)
@@ -86,7 +86,7 @@ def test_evaluate_can_confirm_that_code_is_run(
 
 
 def test_what_a_task_that_runs_code_asks_for_is_an_option_of_evaluate() -> None:
-    pytest.importorskip("lm_eval")
+    pytest.importorskip("lm_eval", reason="lm-eval is not installed: pip install 'routelab[harness]'")
     from routelab.evaluate.harness.command import named
 
     said = str(named(ValueError("Attempted to run task: routelab_humaneval which is marked as unsafe. Set ...")))
