@@ -61,10 +61,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
             chunk, wanted_words = hidden[start : start + rows], targets[start : start + rows, None]
             logits = torch.mm(chunk, weight.T, out=buffer[: len(chunk)])
             correct = logits.gather(1, wanted_words)
-            highest, best = logits.max(1, keepdim=True)
+            highest = logits.amax(1, keepdim=True)
             probabilities = torch.softmax(logits, 1, out=logits)
-            # p of the best word is 1 / sum(exp(z - highest)), so log-sum-exp needs no pass of its own.
-            total += (highest - probabilities.gather(1, best).log() - correct).sum()
+            # The largest p is 1 / sum(exp(z - highest)): log-sum-exp needs no exponentials of its own. Two vectorised
+            # maxima are faster than one that also says where it is.
+            total += (highest - probabilities.amax(1, keepdim=True).log() - correct).sum()
             if grad_hidden is not None and grad_weight is not None:
                 probabilities.scatter_add_(1, wanted_words, probabilities.new_full(wanted_words.shape, -1.0))
                 torch.mm(probabilities, weight, out=grad_hidden[start : start + rows])
