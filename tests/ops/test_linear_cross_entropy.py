@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from routelab.errors import ConfigError
-from routelab.ops.linear_cross_entropy import linear_cross_entropy
+from routelab.ops.linear_cross_entropy import WORDS, linear_cross_entropy
 from routelab.ops.linear_cross_entropy_reference import linear_cross_entropy_reference
 
 
@@ -17,10 +17,11 @@ def draw(tokens: int = 13, words: int = 29, size: int = 7, scale: float = 1.0) -
     return hidden.requires_grad_(), weight.requires_grad_(), torch.randint(words, (tokens,), generator=generator)
 
 
+@pytest.mark.parametrize("words", [29, WORDS, 2 * WORDS + 1], ids=lambda words: f"{words} words")
 @pytest.mark.parametrize("rows", [1, 4, 13, 100], ids=lambda rows: f"{rows} rows a chunk")
-def test_equals_the_reference(rows: int) -> None:
-    hidden, weight, targets = draw()
-    found = linear_cross_entropy(hidden, weight, targets, chunk_bytes=rows * 29 * 8)
+def test_equals_the_reference(rows: int, words: int) -> None:
+    hidden, weight, targets = draw(words=words)
+    found = linear_cross_entropy(hidden, weight, targets, chunk_bytes=rows * words * 8)
     wanted = linear_cross_entropy_reference(hidden, weight, targets)
     torch.testing.assert_close(found, wanted, atol=1e-13, rtol=1e-13)
     for ours, theirs in zip(
