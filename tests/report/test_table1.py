@@ -68,6 +68,16 @@ def test_there_is_a_heat_map_for_every_loss_of_one_shape() -> None:
     assert panels([]) == []
 
 
+def test_no_number_of_tasks_is_drawn_off_its_axes() -> None:
+    figure = panels([*CELLS, {**cell(9, "ce", 0, 0.20, 0.1), "tasks": 8}])[0].figure
+    for axes in figure.axes:
+        low, high = axes.get_ylim()
+        assert axes.get_lines()
+        for line in axes.get_lines():
+            assert low <= min(line.get_ydata()) <= max(line.get_ydata()) <= high
+            assert axes.get_xlim()[0] <= 1 < 9 <= axes.get_xlim()[1]
+
+
 def test_the_page_counts_cells_and_names_those_that_failed() -> None:
     page = table1_page(results(failed=[{"cell": "tasks-9", "error": "<b>killed"}]), {})
     assert list(page.eyebrow) == ["5 of 9 cells", "2 seeds"]

@@ -108,6 +108,9 @@ def accuracy_panel(cells: Sequence[Cell]) -> Panel:
     tasks = sorted({cell["tasks"] for cell in cells})
     most = sorted({cell["experts"] for cell in cells})
     figure, small = grid(len(tasks), min(2, len(tasks)), 1.9)
+    for axes in small[1:]:  # before anything is drawn: the limits are then those of all
+        axes.sharex(small[0])
+        axes.sharey(small[0])
     for axes, count in zip(small, tasks, strict=True):
         for loss, label in LOSSES.items():
             own = [cell for cell in cells if cell["tasks"] == count and cell["loss"] == loss]
@@ -117,8 +120,6 @@ def accuracy_panel(cells: Sequence[Cell]) -> Panel:
                 axes.plot(experts, means, color=COLOURS[loss], lw=1.6, label=label)
                 dots = [100 * cell["accuracy"] for cell in own]
                 axes.scatter([cell["experts"] for cell in own], dots, s=8, color=COLOURS[loss], linewidths=0)
-        axes.sharex(small[0])
-        axes.sharey(small[0])
         title(axes, f"{count} tasks")
     small[0].set_xticks(most, [str(each) for each in most])
     figure.supxlabel("experts", fontsize=9, color=MUTED)
