@@ -116,13 +116,24 @@ def family(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture
+def directory_of(variable: str, content: str) -> Path:
+    """The directory that an environment variable names; the test is skipped where there is none."""
+    root = os.environ.get(variable)
+    if not root or not Path(root).is_dir():
+        pytest.skip(f"{variable} does not name a directory of {content}")
+    return Path(root)
+
+
+@pytest.fixture(scope="session")
 def data_root() -> Path:
     """The directory of real data; tests that need it are skipped where it is absent."""
-    root = os.environ.get("ROUTELAB_DATA")
-    if not root or not Path(root).is_dir():
-        pytest.skip("ROUTELAB_DATA does not name a directory of data files")
-    return Path(root)
+    return directory_of("ROUTELAB_DATA", "data files")
+
+
+@pytest.fixture(scope="session")
+def golden_root() -> Path:
+    """The directory of public implementations' outputs; tests that need it are skipped where it is absent."""
+    return directory_of("ROUTELAB_GOLDEN", "golden data")
 
 
 @pytest.fixture(scope="session")

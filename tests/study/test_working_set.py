@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 
@@ -207,11 +206,8 @@ def test_stability_needs_the_discovery_step_and_an_example(masses: Masses) -> No
 
 
 @pytest.mark.parametrize("name", ["huginn_tiny", "recurrent_llama_tiny"])
-def test_golden_density_and_future_mass(name: str) -> None:
-    root = os.environ.get("ROUTELAB_GOLDEN")
-    if not root or not Path(root).is_dir():
-        pytest.skip("ROUTELAB_GOLDEN does not name the directory of golden data")
-    case = golden(Path(root) / name)
+def test_golden_density_and_future_mass(golden_root: Path, name: str) -> None:
+    case = golden(golden_root / name)
     wise = case.reference["wise"]
     masses = collect_masses(
         case.model,

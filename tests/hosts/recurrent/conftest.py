@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,11 +71,8 @@ class Golden(NamedTuple):
 
 
 @pytest.fixture(params=["huginn_tiny", "recurrent_llama_tiny"])
-def golden(request: pytest.FixtureRequest) -> Golden:
+def golden(request: pytest.FixtureRequest, golden_root: Path) -> Golden:
     """Configuration, weights and outputs of a public implementation; skipped where the data is absent."""
-    root = os.environ.get("ROUTELAB_GOLDEN")
-    if not root or not (Path(root) / request.param).is_dir():
-        pytest.skip("ROUTELAB_GOLDEN does not name the directory of golden data")
-    folder = Path(root) / request.param
+    folder = golden_root / request.param
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     return Golden(config, load_file(folder / "weights.safetensors"), load_file(folder / "expected.safetensors"), folder)

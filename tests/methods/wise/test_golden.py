@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from functools import cache
 from pathlib import Path
 
@@ -31,11 +30,7 @@ TOLERANCE = 1e-3
 
 
 @cache
-def golden(name: str) -> tuple[RecurrentForCausalLM, dict[str, Tensor], dict[str, object], float]:
-    root = os.environ.get("ROUTELAB_GOLDEN")
-    if not root or not Path(root).is_dir():
-        pytest.skip("ROUTELAB_GOLDEN does not name a directory of golden data")
-    folder = Path(root) / name
+def golden(folder: Path) -> tuple[RecurrentForCausalLM, dict[str, Tensor], dict[str, object], float]:
     config = json.loads((folder / "config.json").read_text())
     settings, density = config.pop("wise"), config.pop("density")
     config.pop("future_mass")
@@ -48,8 +43,8 @@ def golden(name: str) -> tuple[RecurrentForCausalLM, dict[str, Tensor], dict[str
 @pytest.mark.parametrize("name", ["huginn_tiny", "recurrent_llama_tiny"])
 @pytest.mark.parametrize("condition", EXPECTED)
 @torch.no_grad()
-def test_supports_and_logits(name: str, condition: str) -> None:
-    model, expected, settings, density = golden(name)
+def test_supports_and_logits(golden_root: Path, name: str, condition: str) -> None:
+    model, expected, settings, density = golden(golden_root / name)
     logits_name, support_name = EXPECTED[condition]
     config = WISEConfig(condition=condition, **{key: settings[key] for key in settings if key != "num_steps"})
     call = {"num_steps": settings["num_steps"], "initial_state": expected["initial_state"]}
