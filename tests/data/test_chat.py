@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-
 import pytest
 
 from routelab.data import MiniWorld, load_rows, strip_calculator, to_messages
