@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from routelab.bench.table1 import bench_table1, table1_tables
+from routelab.bench.table1 import _epoch, bench_table1, ours, plain, table1_tables
 from routelab.data.knowledge import fictional
 from routelab.errors import ConfigError
-from routelab.train.one_layer import OneLayerTraining
+from routelab.train.one_layer import OneLayerTraining, gather
 
 
 def test_both_loops_have_the_same_losses_and_the_result_is_plain() -> None:
@@ -23,6 +23,14 @@ def test_both_loops_have_the_same_losses_and_the_result_is_plain() -> None:
     (table,) = table1_tables(result)
     assert [row[0] for row in table.rows] == ["ours", "plain", "padded"]
     assert {len(row) for row in table.rows} == {len(table.columns)}
+
+
+def test_losses_are_the_same_to_rounding_where_experts_get_no_tokens() -> None:
+    epoch = _epoch(fictional(3, templates=3, pairs=12), [16] * 9, 32, OneLayerTraining(batch_size=1), seed=0)
+    epoch = epoch._replace(model=epoch.model.double(), order=epoch.order[:20])
+    outputs = epoch.model.model(gather(epoch.sequences, epoch.tasks, epoch.order[0])[0])
+    assert len(outputs.router_logits[0].argmax(-1).unique()) < 9
+    assert ours(epoch) == pytest.approx(plain(epoch), abs=1e-9)
 
 
 def test_no_passes_are_refused() -> None:

@@ -160,7 +160,8 @@ def _plain_loss(model: OneLayerForCausalLM, rows: Sequence[Sequence[int]]) -> Te
         update = torch.zeros_like(flat)
         for index, expert in enumerate(body.experts):
             mine = chosen == index
-            update[mine] = expert(flat[mine])
+            if mine.any():  # an expert that is called on nothing gets zeros for a gradient, and AdamW moves it on
+                update[mine] = expert(flat[mine])
         update = update * weights[:, None]
     return F.cross_entropy(model.lm_head(flat + update), targets.flatten(), ignore_index=-1)
 

@@ -53,6 +53,8 @@ class FeedForward(nn.Module):
 def dispatch(hidden: Tensor, chosen: Tensor, experts: Sequence[nn.Module]) -> Tensor:
     """Return ``FF_{chosen[n]}(hidden[n])`` for every token: tokens sorted by expert, one call per expert in use.
 
+    An expert without tokens has no gradient afterwards (None, not zeros), so that an optimizer leaves it as it is.
+
     Args:
         hidden: ``[N, d]``.
         chosen: ``[N]`` integers below ``len(experts)``.
