@@ -40,7 +40,8 @@ def test_what_runs_too_long_is_killed_with_its_children() -> None:
     began = time.perf_counter()
     assert run_program(source, seconds=1) == "timed out"
     assert time.perf_counter() - began < 20
-    assert not [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == mark.split()]
+    children = [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == mark.split()]
+    assert not psutil.wait_procs(children, timeout=20)[1]  # killed is not yet gone
 
 
 def test_programs_from_completions_and_blocks() -> None:
