@@ -80,18 +80,19 @@ def test_every_prefix_has_its_mass_and_its_expert(knowledge: Knowledge, eps: flo
         check(made)
 
 
+@pytest.mark.parametrize("eps", [0.1, 0.01, 1e-4])
 @pytest.mark.parametrize("seed", range(10))
-def test_random_languages(seed: int) -> None:
+def test_random_languages(seed: int, eps: float) -> None:
     rng = random.Random(seed)
     shared = seed >= 5
     knowledge = fictional(rng.randint(2, 5), rng.randint(1, 3), rng.randint(2, 6), seed=seed, shared_prefixes=shared)
-    made = construct_moe(knowledge, 0.01, "auto" if shared else "template")
-    assert certify(made).passed
-    check(made)
+    for made in (construct_moe(knowledge, eps, "auto" if shared else "template"), construct_dense(knowledge, eps)):
+        assert certify(made).passed
+        check(made)
 
 
 def test_the_papers_router_refuses_shared_prefixes_by_name() -> None:
-    with pytest.raises(ConfigError, match=r"city.*language|⋆1 is|is"):
+    with pytest.raises(ConfigError, match=r"tasks share '⋆1 is' \(city, language\)"):
         construct_moe(PAPER, 0.01, "template")
     check(construct_moe(DEPENDENT, 0.01, "template"))
 
